@@ -1,0 +1,52 @@
+"""The command line: one module per command, imported only when that command runs."""
+
+import sys
+from importlib import import_module
+
+import click
+
+from neuron_pd import __version__
+from neuron_pd.errors import NeuronPDError, UsageError
+
+COMMANDS = {
+    "demo": "Show it all on this machine: real engines, both directions, the gain measured.",
+    "up": "Run a prefill engine, a decode engine and the proxy on this machine.",
+    "launch": "Print, or become, the serve command of one role.",
+    "proxy": "Run the KV-aware multi-turn proxy.",
+    "bench": "Measure TTFT with and without reuse, and report it.",
+    "model": "Make an embedded model locally.",
+    "cleanup": "Stop what `up` or `launch` started.",
+}
+
+
+class LazyCommands(click.Group):
+    """A group that knows its commands' names and first lines without importing them: `--help` stays instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        loaded = import_module(f"neuron_pd.cli.{cmd_name}").command
+        assert isinstance(loaded, click.Command)
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyCommands, context_settings={"auto_envvar_prefix": "NEURON_PD", "help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="neuron-pd")
+def cli() -> None:
+    """Prefill/decode disaggregated serving for agents: KV that flows both ways in vLLM over NIXL."""
+
+
+def main() -> None:
+    """Run the command line. A NeuronPDError becomes one line on stderr and exit status 2 (usage) or 1."""
+    try:
+        cli(prog_name="neuron-pd")
+    except NeuronPDError as error:
+        print(f"neuron-pd: error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2 if isinstance(error, UsageError) else 1)
