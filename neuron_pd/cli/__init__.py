@@ -37,7 +37,9 @@ class LazyCommands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyCommands, context_settings={"auto_envvar_prefix": "NEURON_PD", "help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyCommands, context_settings={"auto_envvar_prefix": "NEURON_PD", "help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="neuron-pd")
 def cli() -> None:
     """Prefill/decode disaggregated serving for agents: KV that flows both ways in vLLM over NIXL."""

@@ -1,8 +1,9 @@
 """The token-block hash chain that lets P know, before it reads, that D's blocks hold the KV of its own prompt.
 
-Digest i covers tokens 0 … (i+1)·block_size - 1 and everything else that changes KV (the seed: model, revision, adapter,
-salt), keyed with the cluster's control token: BLAKE2b (RFC 7693) in keyed mode, one running state, 8 bytes a digest. Two
-sequences agree on digest i exactly when they agree on the whole prefix up to there. Tokens enter as little-endian uint32.
+Digest i covers tokens 0 … (i+1)·block_size - 1 and everything else that changes KV (the seed: model, revision,
+adapter, salt), keyed with the cluster's control token: BLAKE2b (RFC 7693) in keyed mode, one running state, 8 bytes a
+digest. Two sequences agree on digest i exactly when they agree on the whole prefix up to there. Tokens enter as
+little-endian uint32.
 On the wire: {"block_size": tokens, "digests": base64 of the digests in order}.
 """
 

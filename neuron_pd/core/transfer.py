@@ -3,16 +3,16 @@
 Router to P, first turn           {"do_remote_decode": true, "do_remote_prefill": false}
 Router to P, with D's lease       the same plus remote_block_ids, remote_engine_id, remote_request_id, remote_host,
                                   remote_port, remote_num_tokens ... (vLLM's names) and `FINGERPRINT`
-P's answer, forwarded to D        {"do_remote_prefill": true, "do_remote_decode": false, remote_*: P's blocks} and `TURN`
+P's answer, forwarded to D        {"do_remote_prefill": true, "do_remote_decode": false, remote_*: P's blocks}, `TURN`
 Router to D                       P's answer without `TURN`, plus `HANDLE`: the name under which D records the turn
 
-Field names and types are vLLM's (`vllm/distributed/kv_transfer/kv_connector/v1/nixl`, 0.29 to 0.32). Objects are passed on
-as they came, with what neuron-pd adds under names that start with `neuron_pd_`: fields that a newer vLLM adds survive.
+Field names and types are vLLM's (`vllm/distributed/kv_transfer/kv_connector/v1/nixl`, 0.29 to 0.32). Objects are passed
+on as they came, with what neuron-pd adds under `neuron_pd_` names, so the fields of a newer vLLM survive.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from neuron_pd.core.fingerprint import Fingerprint
 from neuron_pd.errors import TransferParamsError
@@ -106,13 +106,13 @@ class RemoteBlocks:
         )
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _block_ids(groups: Any, num_groups: int) -> tuple[tuple[int, ...], ...]:
     if not isinstance(groups, Sequence) or isinstance(groups, str) or len(groups) != num_groups:
-        raise TransferParamsError("malformed", f"remote_block_ids must be one list for each of {num_groups} cache groups")
+        raise TransferParamsError("malformed", f"remote_block_ids must be {num_groups} lists, one a cache group")
     for group in groups:
         if not isinstance(group, Sequence) or isinstance(group, str):
             raise TransferParamsError("malformed", "remote_block_ids must be a list of lists")

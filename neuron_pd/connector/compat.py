@@ -1,0 +1,102 @@
+"""Every touch of a vLLM internal that is not a subclassed method, and the versions that it was tested on.
+
+vLLM promises nothing about these. Outside the tested range the connector refuses to start and says so, because a wrong
+guess here would be a wrong answer there.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import vllm
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
+from vllm.v1.request import Request
+
+TESTED_VERSIONS = ("0.32",)
+ENGINE_METHOD = "neuron_pd_control"
+ENGINE_TIMEOUT_SECONDS = 10.0
+VLLM_VERSION: str = vllm.__version__
+
+
+def require_tested_vllm() -> None:
+    """RuntimeError naming the tested releases when this vLLM is not one of them."""
+    release = ".".join(VLLM_VERSION.split(".")[:2])
+    if release not in TESTED_VERSIONS:
+        raise RuntimeError(
+            f"neuron-pd is tested on vLLM {', '.join(TESTED_VERSIONS)} and this is {VLLM_VERSION}: "
+            "install a tested release, or a neuron-pd that names this one"
+        )
+
+
+def distribution_version(*names: str) -> str:
+    """The version of the first of `names` that is installed, or "unknown"."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def install_engine_method(control: Callable[[Any, str, str], Any]) -> None:
+    """Let API servers call `control(scheduler, verb, argument)` on the engine's own thread.
+
+    `call_utility` runs any method of EngineCore there, also when the engine is idle; so this adds one method, and the
+    scheduler and its block pool are touched by one thread only.
+    """
+
+    def neuron_pd_control(core: EngineCore, verb: str, argument: str) -> Any:
+        return control(core.scheduler, verb, argument)
+
+    setattr(EngineCore, ENGINE_METHOD, neuron_pd_control)
+
+
+async def call_engines(engine_client: Any, verb: str, argument: str) -> list[Any]:
+    """Call every engine (data-parallel rank) of this API server; their answers in rank order."""
+    client = engine_client.engine_core
+    call = client.call_utility_all_async(ENGINE_METHOD, verb, argument)
+    answers: list[Any] = await asyncio.wait_for(call, ENGINE_TIMEOUT_SECONDS)
+    return answers
+
+
+def block_pool(scheduler: Any) -> BlockPool:
+    """The block pool of vLLM's scheduler."""
+    return scheduler.kv_cache_manager.block_pool
+
+
+def has_one_full_attention_group(kv_cache_config: KVCacheConfig) -> bool:
+    """Whether block i holds exactly tokens i·block_size … of every layer (MLA is full attention too)."""
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        return False
+    spec = groups[0].kv_cache_spec
+    return isinstance(spec, FullAttentionSpec) and not spec.sliding_window and not spec.attention_chunk_size
+
+
+def cached_prefix(pool: BlockPool, hashes: Sequence[bytes]) -> list[KVCacheBlock]:
+    """The blocks of the longest leading run of `hashes` that is still in the prefix cache."""
+    blocks = []
+    for block_hash in hashes:
+        if (found := pool.get_cached_block(block_hash, [0])) is None:
+            break
+        blocks.append(found[0])
+    return blocks
+
+
+def computed_tokens(request: Request) -> int:
+    """How many leading tokens of a finished or aborted request certainly have their KV in its blocks.
+
+    The last sampled token was never fed back, and `num_computed_tokens` counts steps that may still be in flight.
+    """
+    if request.num_output_tokens == 0:
+        return 0
+    return min(request.num_computed_tokens - request.num_in_flight_tokens, request.num_tokens - 1)
+
+
+def is_text_only(request: Request) -> bool:
+    """Whether token ids (with adapter and salt) determine this request's KV."""
+    return request.prompt_embeds is None and not request.mm_features and request.prompt_token_ids is not None

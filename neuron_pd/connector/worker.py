@@ -1,0 +1,47 @@
+"""The worker side: upstream's reads, with the two ends of a lease that upstream does not know."""
+
+import time
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.logger import init_logger
+
+logger = init_logger("vllm.neuron_pd")
+
+
+class LeaseWorker(NixlPullConnectorWorker):
+    """Adds: a lease given back unread ends at once (on D); a read that outlasted its lease has failed (on P)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._given_back: set[str] = set()
+
+    def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
+        super().start_load_kv(metadata)
+        for lease_id in getattr(metadata, "neuron_pd_given_back", ()):
+            if self._reqs_to_send.pop(lease_id, None) is not None:
+                self._reqs_to_process.discard(lease_id)
+                self._given_back.add(lease_id)
+
+    def _get_new_notifs(self) -> set[str]:
+        notified: set[str] = super()._get_new_notifs() | self._given_back
+        self._given_back = set()
+        return notified
+
+    def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
+        done, failed = super()._pop_done_transfers(transfers)
+        # D may have given the blocks to someone else while the last bytes were on their way.
+        late = {request_id for request_id in done if self._outlasted_lease(request_id)}
+        for request_id in late:
+            logger.warning("neuron-pd: the read for %s outlasted its lease and is recomputed", request_id)
+            self.xfer_stats.record_kv_expired_req()
+        return done, failed | late
+
+    def _outlasted_lease(self, request_id: str) -> bool:
+        meta = self._recving_metadata.get(request_id)
+        if meta is None or meta.remote is None or meta.remote.blocks_expiry_time is None:
+            return False
+        # The deadline is on D's clock; the handshake measured the offset.
+        offset = self._engine_clock_offset.get(meta.remote.engine_id, 0.0)
+        return time.perf_counter() >= meta.remote.blocks_expiry_time - offset
