@@ -52,6 +52,8 @@ class Ledger:
     def put(self, handle: str, record: Record) -> None:
         """Keep `record` under `handle`, in place of an earlier one, and drop the least recently used over the bound."""
         self.drop(handle)
+        if record.nbytes > self.max_bytes:
+            return
         self._records[handle] = record
         self.nbytes += record.nbytes
         while self.nbytes > self.max_bytes:
