@@ -1,0 +1,90 @@
+"""The two ends of a lease that our worker adds; NIXL is played, upstream's bookkeeping is real."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.vllm
+
+
+class PlayedNixl:
+    """Every transfer is done, no notification comes."""
+
+    def check_xfer_state(self, handle: int) -> str:
+        return "DONE"
+
+    def get_xfer_telemetry(self, handle: int) -> None:
+        return None
+
+    def release_xfer_handle(self, handle: int) -> None:
+        return None
+
+    def get_new_notifs(self) -> dict[str, list[bytes]]:
+        return {}
+
+
+def worker() -> Any:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
+
+    from neuron_pd.connector.worker import LeaseWorker
+
+    made = LeaseWorker.__new__(LeaseWorker)
+    made.nixl_wrapper = PlayedNixl()
+    made.xfer_stats = NixlKVConnectorStats()
+    made._given_back = set()
+    made._recving_metadata = {}
+    made._engine_clock_offset = {"d": 100.0}  # D's clock is 100 s ahead of ours
+    made.transfer_topo = SimpleNamespace()
+    return made
+
+
+def reading(made: Any, deadline: float | None) -> dict[str, list[int]]:
+    made._recving_metadata["r"] = SimpleNamespace(
+        remote=SimpleNamespace(engine_id="d", blocks_expiry_time=deadline), local_block_ids=[[1]]
+    )
+    return {"r": [7]}
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "late"),
+    [(60.0, set()), (-0.001, {"r"}), (None, set())],
+    ids=["in time", "outlasted", "an ordinary hand-off has no deadline"],
+)
+def test_a_read_that_outlasted_its_lease_has_failed(seconds_left: float | None, late: set[str]) -> None:
+    made = worker()
+    deadline = None if seconds_left is None else time.perf_counter() + 100.0 + seconds_left
+    transfers = reading(made, deadline)
+    assert made._pop_done_transfers(transfers) == ({"r"}, late)
+    assert transfers == {}
+    assert len(made.xfer_stats.data["num_kv_expired_reqs"]) == len(late)
+
+
+def metadata(given_back: list[str], **fields: Any) -> Any:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
+
+    made = NixlConnectorMetadata()
+    made.scheduler_clock = time.perf_counter()
+    made.neuron_pd_given_back = given_back
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_lease_given_back_is_reported_once_and_forgotten() -> None:
+    import queue
+
+    made = worker()
+    made._ready_requests = queue.Queue()
+    made.pcp_rank = 0
+    made._reqs_to_process, made._reqs_to_send = set(), {}
+    made._send_heartbeats = lambda _: None
+    soon = time.perf_counter() + 30
+    made.start_load_kv(metadata([], reqs_in_batch={"lease"}, reqs_to_send={"lease": soon}))
+    assert made._reqs_to_send.keys() == {"lease"}
+    assert made._get_new_notifs() == set()
+    made.start_load_kv(metadata(["lease", "never known"]))
+    assert made._get_new_notifs() == {"lease"}
+    assert made._get_new_notifs() == set()
+    assert (made._reqs_to_send, made._reqs_to_process) == ({}, set())
