@@ -1,0 +1,52 @@
+# `make` lists the targets. A virtual environment is made in .venv (VENV=... for another place).
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# vLLM for CPU needs PyTorch's CPU build, which lies on PyTorch's own index. It is asked only when pip finds no build without it.
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test test-fast check format clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## make the virtual environment: vLLM for CPU, NIXL, the benchmark and the test tools
+
+demo: $(VENV)/.ready ## KV in both directions on this machine's CPU: measured, and the answers proved equal
+	$(BIN)/neuron-pd demo
+
+up: $(VENV)/.ready ## a prefill engine, a decode engine and the proxy, until Ctrl-C
+	$(BIN)/neuron-pd up
+
+test: $(VENV)/.ready ## every test: unit, vLLM's scheduler, and real prefill + decode + proxy
+	$(BIN)/pytest
+
+test-fast: $(VENV)/.ready ## the tests that start no vLLM server (under two minutes)
+	$(BIN)/pytest -m "not e2e"
+
+check: $(VENV)/.ready ## lint, format, types, import rule
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.ready ## format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+EXTRAS := .[cpu,bench,dev]
+
+# vLLM's wheel also asks for torchvision, torchaudio and torchcodec; text models need none of them, and builds that do not
+# match the CPU torch break `import transformers`.
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "neuron-pd needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '$(EXTRAS)' || $(BIN)/pip install --quiet --extra-index-url $(TORCH_CPU_INDEX) -e '$(EXTRAS)'
+	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@

@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+from neuron_pd.bench import figures
+from neuron_pd.bench.figures import LengthRow
+
+from .making import both_legs, read, record, report
+
+
+def test_medians_over_the_turns_from_the_second_on() -> None:
+    first, second = figures.summary(both_legs())
+    assert first == LengthRow(
+        length=1024,
+        turns_off=2,
+        turns_on=2,
+        prompt_tokens=1524,
+        ttft_ms_off=2500.0,
+        ttft_ms_on=312.5,
+        prefill_ms_off=2000.0,
+        prefill_ms_on=250.0,
+        transfer_ms_on=20.0,
+        transfer_bytes_on=924_000,
+        reused_tokens=924,
+        verified_tokens=924,
+    )
+    assert (first.speedup, first.prefill_speedup, first.compute_ms_on) == (8.0, 8.0, 230.0)
+    assert (second.length, second.ttft_ms_off, second.ttft_ms_on) == (2048, 5000.0, 625.0)
+
+
+def test_failed_turns_are_left_out() -> None:
+    records = [record(ttft=0.5), record(ttft=9.0, turn=3, error="broke"), record(ttft=0.75, turn=4)]
+    (row,) = figures.summary(records)
+    assert (row.turns_on, row.ttft_ms_on) == (2, 625.0)
+    assert figures.warnings(records)[0] == "1 of 3 requests failed; the figures are over the others."
+
+
+def test_what_was_not_measured_is_none_not_zero() -> None:
+    (row,) = figures.summary([record(server_timing={}, first_token=None)])
+    assert (row.ttft_ms_off, row.ttft_ms_on, row.prefill_ms_on, row.compute_ms_on) == (None,) * 4
+    assert (row.transfer_ms_on, row.reused_tokens, row.speedup) == (None, None, None)
+    assert figures.summary([]) == []
+
+
+def test_transfer_time_is_that_of_one_read_and_bytes_are_all_of_them() -> None:
+    (row,) = figures.summary([record(read_back=read(20.0, 4000, count=8))])  # eight ranks side by side
+    assert (row.transfer_ms_on, row.transfer_bytes_on) == (20.0, 4_000_000)
+
+
+def test_answers_are_compared_by_history_and_text() -> None:
+    records = both_legs()
+    assert figures.answers(records) == (6, 6)
+    changed = [replace(r, reply="else") if (r.leg, r.length, r.turn) == ("on", 1024, 2) else r for r in records]
+    assert figures.answers(changed) == (5, 6)
+    forked = [replace(r, history="else") if (r.leg, r.length, r.turn) == ("on", 1024, 3) else r for r in changed]
+    assert figures.answers(forked) == (4, 6)
+
+
+def test_answers_without_a_counterpart_do_not_count() -> None:
+    records = both_legs()
+    assert figures.answers([r for r in records if r.leg == "on"]) == (0, 0)
+    assert figures.answers([r for r in records if (r.leg, r.turn) != ("off", 3)]) == (4, 4)
+    failed = [replace(r, error="broke") if (r.leg, r.turn) == ("on", 3) else r for r in records]
+    assert figures.answers(failed) == (4, 4)
+
+
+def test_decisions_of_the_later_on_turns() -> None:
+    records = [*both_legs(), record(report=report(0)), record(report=None)]
+    assert figures.decisions(records) == {"read_back: verified": 4, "recompute: not_offered": 1, "no report": 1}
+
+
+def test_warnings_say_what_the_figures_do_not_mean() -> None:
+    assert figures.warnings(both_legs()) == []
+    dishonoured = figures.warnings([record("off", report=report(500))])
+    assert dishonoured == ["OFF turns reused KV: the proxy does not honour X-Neuron-PD-Reuse, so OFF is no baseline."]
+    cached = figures.warnings([record("off", report=report(0, local=512))])
+    assert cached[0].startswith("The prefill engine found prompts in its own prefix cache")
+    assert figures.warnings([record(report=report(0))]) == ["1 of 1 ON turns reused nothing (see the decisions)."]
+    differing = [record("off", reply="a"), record("on", reply="b", report=report(500))]
+    assert figures.warnings(differing) == ["1 of 1 ON answers differ from OFF; in float32 all must be equal."]
+
+
+def test_demo_json() -> None:
+    body = figures.demo_json(both_legs())
+    assert (body["answers_equal"], body["answers_total"]) == (6, 6)
+    assert list(body["lengths"]) == ["1024", "2048"]
+    wanted = {
+        "ttft_ms_off": 2500.0,
+        "ttft_ms_on": 312.5,
+        "prefill_ms_off": 2000.0,
+        "prefill_ms_on": 250.0,
+        "transfer_ms_on": 20.0,
+        "reused_tokens": 924,
+        "prompt_tokens": 1524,
+        "ttft_speedup": 8.0,
+    }
+    assert wanted.items() <= body["lengths"]["1024"].items()

@@ -1,0 +1,172 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from neuron_pd.bench import figures, pictures
+from neuron_pd.bench.records import Record
+from neuron_pd.bench.report import cells, table, write_report
+from neuron_pd.errors import UsageError
+
+from .making import both_legs, record, report
+
+HEADER = {
+    "neuron_pd": "0.1.0",
+    "python": "3.11.7",
+    "started_at": "2026-01-02T03:04:05+00:00",
+    "command": "neuron-pd bench sweep --model '<script>alert(1)</script>'",
+    "plan": {"turns": 3, "user_tokens": 150, "reply_tokens": 32, "repeats": 1, "seed": 0},
+    "engines": {"prefill": {"vllm": "0.32.0", "nixl": "1.5.1", "torch": "2.13.0"}, "decode": None},
+    "host": {"cpu": "A processor", "cores": 2, "memory_bytes": 24 * 2**30, "system": "Linux 6"},
+    "model": {"name": "tiny"},
+}
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes, text and table cells of a page; fails on tags that do not pair up."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.tables: list[list[list[str]]] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+
+
+def page_of(path: Path, records: list[Record], header: dict[str, object] | None = HEADER) -> tuple[str, Page]:
+    text = write_report(records, path, header).read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert data[-8:-4] == b"IEND"
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def test_page_and_pictures(tmp_path: Path) -> None:
+    text, page = page_of(tmp_path / "deep" / "out", both_legs())
+    assert sorted(file.name for file in (tmp_path / "deep" / "out").iterdir()) == [
+        "prefill.png",
+        "report.html",
+        "ttft.png",
+    ]
+    for name in ("ttft", "prefill"):
+        width, height = png_size(tmp_path / "deep" / "out" / f"{name}.png")
+        assert 1000 <= width <= 1400
+        assert 600 <= height <= 900
+    assert page.tags.count("svg") == 2
+    shown, turns = page.tables
+    assert shown[1] == ["1,524", "2,500", "312", "8.0×", "2,000", "250", "20.0", "0.9", "924"]
+    assert len(turns) == 1 + 12
+    assert turns[5][:8] == ["ON", "1,024", "2", "1,424", "250", "200", "read back", "verified"]
+    assert turns[5][8:] == ["924", "924", "924", "0", "20.0", "0.9", "3.0"]
+    assert "6 of 6 answers with reuse equal the answers without it." in page.words
+    assert "read back: verified — 4 turns" in page.words
+    assert "neuron-pd bench sweep" in page.words
+    assert "vLLM 0.32.0, NIXL 1.5.1, torch 2.13.0" in page.words
+    assert 'class="warnings"' not in text
+
+
+def test_the_page_needs_nothing_beside_itself(tmp_path: Path) -> None:
+    text, page = page_of(tmp_path, both_legs())
+    links = [
+        value or "" for name, value in page.attributes if name in ("src", "href", "xlink:href", "srcset", "action")
+    ]
+    assert all(link.startswith("#") for link in links)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.tags)
+    assert "url(http" not in text
+    assert "@import" not in text
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in links} <= set(ids)
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+
+
+def test_dark_mode_and_print_recolour_the_pictures(tmp_path: Path) -> None:
+    text, _ = page_of(tmp_path, both_legs())
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+    drawing = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    for colour, variable in pictures.PAGE_COLOURS.items():
+        assert colour.lower() not in drawing.lower()
+        assert f"var({variable})" in drawing
+
+
+def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
+    hostile = record(error="<img src=x onerror=alert(1)>", report=report(0))
+    text, page = page_of(tmp_path, [*both_legs(), hostile], {**HEADER, "model": {"name": "</dd><b>bold"}})
+    assert {"script", "img", "b"}.isdisjoint(page.tags)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "<img src=x onerror=alert(1)>" in page.words
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [made for made in both_legs() if made.leg == "on"],
+        [made for made in both_legs() if made.leg == "off"],
+        [made for made in both_legs() if made.turn == 1],
+        [record(error="broke", first_token=None, server_timing={}, report=None, prompt_tokens=None)],
+        [record(ttft=0.0, report=None, server_timing={})],
+    ],
+    ids=["on only", "off only", "first turns only", "all failed", "no server side"],
+)
+def test_half_a_run_makes_a_page_too(tmp_path: Path, records: list[Record]) -> None:
+    _, page = page_of(tmp_path, records, None)
+    assert "One leg only: no answers to compare." in page.words or "answers with reuse" in page.words
+    assert png_size(tmp_path / "ttft.png") == png_size(tmp_path / "prefill.png")
+
+
+def test_warnings_stand_on_the_page(tmp_path: Path) -> None:
+    _, page = page_of(tmp_path, [*both_legs(), record(turn=4, error="broke")])
+    assert "1 of 13 requests failed; the figures are over the others." in page.words
+
+
+def test_the_table_fits_a_terminal_of_80_columns() -> None:
+    console = Console(width=80, record=True, force_terminal=False)
+    long_row = record("off", 131_072, ttft=99.0), record("on", 131_072, ttft=9.0, report=report(131_000))
+    with console.capture() as capture:
+        console.print(table(figures.summary([*both_legs(), *long_row])))
+    printed = capture.get()
+    assert "…" not in printed
+    for cell in cells(figures.summary(both_legs())[0]):
+        assert cell in printed
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write the report to"):
+        write_report(both_legs(), tmp_path / "file" / "out")
