@@ -10,8 +10,9 @@ from typing import Any
 import psutil
 
 from neuron_pd import __version__
-from neuron_pd.bench.client import aiohttp
-from neuron_pd.core.control import INFO, TOKEN_HEADER, control_token
+from neuron_pd.bench.client import aiohttp, session
+from neuron_pd.core.control import INFO, STATS, TOKEN_HEADER
+from neuron_pd.errors import EngineUnavailable
 
 
 def host() -> dict[str, Any]:
@@ -35,16 +36,26 @@ def _cpu_model() -> str:
     return next(named, platform.processor() or platform.machine())
 
 
-async def engine_info(http: aiohttp.ClientSession, url: str | None) -> dict[str, Any] | None:
+async def engine_info(http: aiohttp.ClientSession, url: str | None, token: str | None) -> dict[str, Any] | None:
     """What an engine says of itself on its control path, else its vLLM version alone; None where it says nothing."""
     if url is None:
         return None
-    token = control_token()
-    headers = {TOKEN_HEADER: token} if token else {}
-    if info := await _object(http, url + INFO, headers):
+    if info := await _object(http, url + INFO, _headers(token)):
         return info
     version = await _object(http, f"{url}/version", {})
     return {"vllm": version["version"]} if version and "version" in version else None
+
+
+async def engine_stats(url: str, token: str | None) -> dict[str, float]:
+    """An engine's own counters and gauges. EngineUnavailable where its control path does not give them."""
+    async with session() as http:
+        if stats := await _object(http, url + STATS, _headers(token)):
+            return stats
+    raise EngineUnavailable(f"{url}{STATS} gives no answer: is its control token this one?")
+
+
+def _headers(token: str | None) -> dict[str, str]:
+    return {TOKEN_HEADER: token} if token else {}
 
 
 async def _object(http: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from neuron_pd.bench.engine_metrics import EngineMeter
 from neuron_pd.bench.records import OFF, ON, Record
 from neuron_pd.bench.target import Endpoints, ServedModel, check_room, ruler, served_model
 from neuron_pd.bench.text import Ruler
+from neuron_pd.core.control import control_token
 from neuron_pd.errors import EngineError, UsageError
 
 TURN_OVERHEAD_TOKENS = 40  # what a chat template may put around one user message and one reply
@@ -95,12 +96,21 @@ Sink: TypeAlias = Callable[[Record], None]
 Progress: TypeAlias = Callable[[Step], None]
 
 
-async def describe(plan: SweepPlan, endpoints: Endpoints, command: list[str]) -> tuple[SweepPlan, dict[str, Any]]:
-    """The plan with its model resolved, and the header for its records file. UsageError when it cannot be measured."""
+async def describe(
+    plan: SweepPlan, endpoints: Endpoints, command: list[str], token: str | None = None
+) -> tuple[SweepPlan, dict[str, Any]]:
+    """The plan with its model resolved, and the header for its records file. UsageError when it cannot be measured.
+
+    `token` is the engines' control token, the environment's if not given.
+    """
+    token = token or control_token()
     async with session() as http:
         model = await served_model(http, endpoints.proxy, plan.model)
         check_room(model, plan.lengths, plan.later_tokens)
-        engines = {role: await provenance.engine_info(http, getattr(endpoints, role)) for role in ("prefill", "decode")}
+        engines = {
+            role: await provenance.engine_info(http, url, token)
+            for role, url in (("prefill", endpoints.prefill), ("decode", endpoints.decode))
+        }
     plan = replace(plan, model=model.name)
     served = {"model": asdict(model), "urls": asdict(endpoints)}
     return plan, {**provenance.header(asdict(plan), engines, command), **served}
@@ -145,11 +155,9 @@ class _Sweep:
         self._done: list[Record] = []
 
     async def run(self) -> list[Record]:
-        warm: set[int] = set()
+        if self._plan.warm_up:
+            await self._warm_up(min(self._plan.lengths))
         for conversation in self._plan.conversations():
-            if self._plan.warm_up and conversation.length not in warm:
-                warm.add(conversation.length)
-                await self._warm_up(conversation.length)
             await self._converse(conversation)
         return self._done
 

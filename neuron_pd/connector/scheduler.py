@@ -9,7 +9,7 @@ On D                                            On P
 """
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ logger = init_logger("vllm.neuron_pd")
 
 LEDGER_BYTES = 64 * 1024 * 1024
 READ_LEASE_SECONDS = 30.0
+USED_LEASES_KEPT = 10_000  # far more than one engine can be offered within a lease's time
 
 
 class LeaseOnRead(Upstream):
@@ -54,6 +55,7 @@ class LeaseOnRead(Upstream):
         self._pool: Any = None
         self._given_back: list[str] = []
         self._turns: dict[str, TurnReport] = {}
+        self._used_leases: OrderedDict[str, None] = OrderedDict()
         self._counts: Counter[str] = Counter()
 
     # On D: a turn ends
@@ -188,6 +190,7 @@ class LeaseOnRead(Upstream):
         if refusal := self._refusal(request, remote):
             _withdraw(params)
             return _recompute(request, refusal, remote.num_tokens)
+        self._use(remote.request_id)
         assert remote.fingerprint is not None
         matching = min(
             remote.fingerprint.matches(request.prompt_token_ids, self._seed(request)),
@@ -206,9 +209,17 @@ class LeaseOnRead(Upstream):
             return Reason.BIDIRECTIONAL_OFF
         if remote.engine_id == self.engine_id:
             return Reason.SELF_READ
+        if remote.request_id in self._used_leases:
+            return Reason.LEASE_USED
         if not self._one_group or not compat.is_text_only(request):
             return Reason.UNSUPPORTED
         return Reason.UNVERIFIED if remote.fingerprint is None else None
+
+    def _use(self, lease_id: str) -> None:
+        """A lease is read once: D ends it when it hears of the read, and may give its blocks to anyone."""
+        self._used_leases[lease_id] = None
+        if len(self._used_leases) > USED_LEASES_KEPT:
+            self._used_leases.popitem(last=False)
 
     def _check_hand_off(self, params: dict[str, Any]) -> None:
         """A hand-off that does not hold together is computed here: the worker would assert, and end the engine."""

@@ -6,6 +6,9 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
+
+from neuron_pd.connector.threads import idle_priority
 
 logger = init_logger("vllm.neuron_pd")
 
@@ -14,7 +17,8 @@ class LeaseWorker(NixlPullConnectorWorker):
     """Adds: a lease given back unread ends at once (on D); a read that outlasted its lease has failed (on P)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        with idle_priority(current_platform.is_cpu()):
+            super().__init__(*args, **kwargs)
         self._given_back: set[str] = set()
 
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:

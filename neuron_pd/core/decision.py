@@ -26,6 +26,7 @@ class Reason(StrEnum):
     LOCAL = "local"  # P's own prefix cache holds as much
     UNVERIFIED = "unverified"  # offered without a fingerprint
     MALFORMED = "malformed"  # offered, but the parameters do not hold together
+    LEASE_USED = "lease_used"  # this engine has read that lease before: its blocks are no longer held
     SELF_READ = "self_read"  # the lease is this engine's own
     BIDIRECTIONAL_OFF = "bidirectional_off"  # this engine was started without bidirectional_kv_xfer
     UNSUPPORTED = "unsupported"  # not one full-attention cache group, or a prompt that is not only tokens

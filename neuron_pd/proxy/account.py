@@ -1,0 +1,103 @@
+"""What is said about a turn: response headers for the client, counts for the operator, one line for the log."""
+
+import logging
+from time import perf_counter as now  # the event loop's clock counts whole milliseconds
+
+from neuron_pd.core.transfer import TurnReport
+from neuron_pd.proxy.http import Header
+from neuron_pd.proxy.legs import Prefilled
+from neuron_pd.proxy.metrics import Metrics
+
+log = logging.getLogger("neuron_pd.proxy")
+
+CLIENT_LEFT = 499
+
+
+class Account:
+    """One turn, as it went. `reason` says why nothing was reused, or how it was; `phase` is the leg under way."""
+
+    __slots__ = ("_metrics", "_started", "acquire_ms", "alone", "phase", "prefill_ms", "reason", "report", "status")
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._started = now()
+        self.phase = "prefill"
+        self.acquire_ms = self.prefill_ms = 0.0
+        self.reason = "none"
+        self.report: TurnReport | None = None
+        self.alone = False
+        self.status = 0
+
+    @property
+    def path(self) -> str:
+        """The way the turn was served, a metric label."""
+        if self.status != 200:
+            return "failed"
+        if self.alone:
+            return "alone"
+        return self.report.path if self.report is not None else "recompute"
+
+    @property
+    def outcome(self) -> str:
+        return "hit" if self.report is not None and self.report.reused > 0 else "miss"
+
+    def acquired(self, began: float) -> None:
+        """The question to D that began at `began` is answered."""
+        self.acquire_ms = (now() - began) * 1000
+        self._metrics.acquire.observe(self.acquire_ms / 1000)
+
+    def prefilled(self, began: float, answer: Prefilled) -> None:
+        """P answered the leg that began at `began`."""
+        self.prefill_ms = (now() - began) * 1000
+        self._metrics.prefill.observe(self.prefill_ms / 1000)
+        report = self.report = answer.report
+        if answer.params is None:
+            self.reason = "no_transfer_params"
+        elif report is None:
+            self.reason = self.reason or "no_report"
+        else:
+            self.reason = self.reason or report.reason
+            tokens = self._metrics.tokens
+            tokens.add("prompt", by=report.prompt)
+            tokens.add("offered", by=report.offered)
+            tokens.add("verified", by=report.verified)
+            tokens.add("reused", by=report.reused)
+
+    def began_answer(self, status: int) -> None:
+        """D's head is there."""
+        self.status = status
+        self._metrics.first_byte.observe(now() - self._started)
+
+    def headers(self) -> list[Header]:
+        """What the client is told: times in milliseconds, and how P served its leg, in tokens."""
+        timing = b"acquire;dur=%.1f, prefill;dur=%.1f" % (self.acquire_ms, self.prefill_ms)
+        report = self.report
+        if report is None:
+            return [(b"server-timing", timing)]
+        said = (
+            f"path={report.path}; reason={report.reason}; prompt={report.prompt}; offered={report.offered}; "
+            f"verified={report.verified}; reused={report.reused}; local={report.local}"
+        )
+        return [(b"server-timing", timing), (b"x-neuron-pd-turn", said.encode("ascii", "replace").replace(b"\n", b" "))]
+
+    def close(self) -> None:
+        """Count and log the turn: times, tokens and reasons, nothing of its client."""
+        seconds, path = now() - self._started, self.path
+        self._metrics.turns.add(path)
+        self._metrics.turn.observe(seconds)
+        if not self.alone and self.prefill_ms:
+            self._metrics.reuse.add(self.outcome, self.reason)
+        if not log.isEnabledFor(logging.INFO):
+            return
+        report = self.report
+        log.info(
+            "%s path=%s reuse=%s reason=%s reused=%d prompt=%d status=%d total=%.0fms",
+            f"Prefill done in {self.prefill_ms:.0f}ms" if self.prefill_ms else "No prefill",
+            path,
+            self.outcome,
+            self.reason,
+            report.reused if report else 0,
+            report.prompt if report else 0,
+            self.status,
+            seconds * 1000,
+        )

@@ -1,0 +1,65 @@
+"""The proxy's own pages: `/health` (the process lives), `/ready` (it can serve, and what is wrong), `/metrics`."""
+
+from typing import Any
+
+import orjson
+
+from neuron_pd.proxy.engines import Engine, Engines
+from neuron_pd.proxy.errors import JSON
+from neuron_pd.proxy.http import Responder
+from neuron_pd.proxy.metrics import Gauge, Metrics
+from neuron_pd.proxy.probe import usable_pair
+from neuron_pd.proxy.store import Store
+
+TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def health(responder: Responder) -> int:
+    responder.send(200, [JSON], b'{"status":"ok"}')
+    return 200
+
+
+def ready(engines: Engines, draining: bool, responder: Responder) -> int:
+    """200 when at least one P and one D are usable, else 503; always with what is wrong and which setting to change."""
+    good = usable_pair(engines) and not draining
+    body: dict[str, Any] = {"ready": good, "engines": [_describe(engine) for engine in engines.every]}
+    if draining:
+        body["draining"] = True
+    status = 200 if good else 503
+    responder.send(status, [JSON], orjson.dumps(body))
+    return status
+
+
+def metrics_page(metrics: Metrics, responder: Responder) -> int:
+    responder.send(200, [TEXT], metrics.text())
+    return 200
+
+
+def watch(metrics: Metrics, engines: Engines, store: Store) -> None:
+    """Add the gauges that are read when scraped."""
+    prefix = "neuron_pd_proxy_"
+    labels = ("role", "engine")
+
+    def per_engine(attribute: str) -> "Any":
+        return lambda: [([engine.role, engine.url], float(getattr(engine, attribute))) for engine in engines.every]
+
+    metrics.gauges += [
+        Gauge(f"{prefix}engine_requests_in_flight", "Requests in flight", labels, per_engine("requests")),
+        Gauge(f"{prefix}engine_load", "In flight: about prompt tokens on P, requests on D", labels, per_engine("load")),
+        Gauge(f"{prefix}engine_usable", "Whether requests may be sent", labels, per_engine("usable")),
+        Gauge(f"{prefix}conversation_keys", "Keys of finished turns held", (), lambda: [([], float(len(store)))]),
+    ]
+
+
+def _describe(engine: Engine) -> dict[str, Any]:
+    info = engine.info
+    return {
+        "role": engine.role,
+        "url": engine.url,
+        "usable": bool(engine.alive) and engine.usable,
+        "breaker": engine.breaker.state,
+        "reuse": engine.reads_back,
+        "in_flight": engine.requests,
+        "problems": [{"what": problem.what, "change": problem.change} for problem in engine.problems],
+        "info": None if info is None else {"vllm": info.vllm, "block_size": info.block_size, "model": info.model},
+    }

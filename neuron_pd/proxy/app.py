@@ -1,0 +1,116 @@
+"""The proxy as one object: routes, and everything that runs beside the requests."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Self
+
+from neuron_pd.proxy import admin
+from neuron_pd.proxy.account import CLIENT_LEFT
+from neuron_pd.proxy.breaker import Breaker
+from neuron_pd.proxy.engines import Engine, Engines, Role
+from neuron_pd.proxy.errors import Refusal, error_body
+from neuron_pd.proxy.http import Client, Limits, Request, Responder, Server, Timeouts, serve
+from neuron_pd.proxy.legs import Legs
+from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.passthrough import pass_through
+from neuron_pd.proxy.probe import Probe
+from neuron_pd.proxy.relay import BrokenOff
+from neuron_pd.proxy.settings import Settings, Target
+from neuron_pd.proxy.store import MemoryStore
+from neuron_pd.proxy.turn import Router, Turn
+
+log = logging.getLogger("neuron_pd.proxy")
+
+GENERATE = frozenset(("/v1/chat/completions", "/v1/completions"))
+PAGES = frozenset(("/health", "/ready", "/metrics"))
+EXPIRE_SECONDS = 5.0
+
+
+class Proxy:
+    """`async with Proxy(settings) as proxy:` listens; leaving the block drains and closes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        # A transcript is stored under two keys a turn: with its reply and without.
+        self.store = MemoryStore(2 * settings.max_conversations, settings.conversation_ttl)
+
+    async def __aenter__(self) -> Self:
+        """Bind, then look at every engine once. OSError when the port cannot be had."""
+        settings, phases = self.settings, self.settings.phases
+        self.client = Client(phases.connect, phases.stall)
+        self.engines = Engines(self._pool(Role.PREFILL, settings.prefill), self._pool(Role.DECODE, settings.decode))
+        self.legs = Legs(self.client, phases, settings.token, self.metrics)
+        self._router = Router(self.engines, self.store, self.legs, self.metrics)
+        self._passing = Timeouts(phases.first_byte, phases.idle)
+        admin.watch(self.metrics, self.engines, self.store)
+        limits = Limits(max_body=settings.max_body)
+        self.server: Server = await serve(self.handle, settings.host, settings.port, limits, error_body)
+        self.probe = Probe(self.engines, self.client, settings.token, settings.health_interval, settings.health_timeout)
+        await self.probe.once()
+        self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.close(self.settings.drain)
+        for task in self._beside:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.legs.settle(self.settings.phases.acquire)
+        await self.client.close()
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    async def handle(self, request: Request, responder: Responder) -> None:
+        """Answer one request, whatever happens."""
+        status = 500
+        try:
+            status = await self._route(request, responder)
+        except Refusal as refusal:
+            status = refusal.status
+            responder.send(status, refusal.headers, refusal.body)
+        except BrokenOff:
+            status = 502
+        except asyncio.CancelledError:
+            status = CLIENT_LEFT
+            raise
+        except Exception:
+            log.exception("a request failed inside the proxy")
+            if not responder.started:
+                responder.send(
+                    500, [(b"content-type", b"application/json")], error_body(500, "internal error of the proxy")
+                )
+        finally:
+            path = request.path if request.path in GENERATE or request.path in PAGES else "other"
+            self.metrics.requests.add(path, str(status))
+
+    async def _route(self, request: Request, responder: Responder) -> int:
+        path = request.path
+        if path in GENERATE and request.method == b"POST":
+            return await Turn(self._router, request, responder).serve()
+        if path in PAGES:
+            return self._page(request, responder)
+        return await pass_through(self.engines, self.legs, self._passing, request, responder)
+
+    def _page(self, request: Request, responder: Responder) -> int:
+        if request.method not in (b"GET", b"HEAD"):
+            raise Refusal(405, "this page is read with GET", "method_not_allowed", ((b"allow", b"GET, HEAD"),))
+        if request.path == "/health":
+            return admin.health(responder)
+        if request.path == "/ready":
+            return admin.ready(self.engines, self.server.draining, responder)
+        return admin.metrics_page(self.metrics, responder)
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_SECONDS)
+            self.store.expire()
+
+    @staticmethod
+    def _pool(role: Role, targets: tuple[Target, ...]) -> list[Engine]:
+        clock = asyncio.get_running_loop().time
+        return [Engine(role, target.origin, Breaker(clock), target.kv_host) for target in targets]

@@ -1,0 +1,134 @@
+"""What both sides share: requests, origins, and the ways an upstream can fail.
+
+UpstreamError             no complete response; `sent`: the request may have reached the engine
+├── ConnectFailed         refused, unreachable or not in time; nothing was sent
+├── StaleConnection       a kept-alive connection ended before any byte of the response
+├── UpstreamLost          the connection ended, or what came was not HTTP
+└── TimedOut              a deadline passed: `phase` says which one
+"""
+
+from http import HTTPStatus
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from neuron_pd.errors import EngineUnavailable, UsageError
+
+Header = tuple[bytes, bytes]
+
+# Meant for one connection only (RFC 9110, 7.6.1), or set anew for each: never forwarded.
+HOP_BY_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+        b"host",
+        b"content-length",
+        b"expect",
+    )
+)
+
+REASONS = {status.value: b"%d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+
+
+class UpstreamError(EngineUnavailable):
+    """An upstream gave no complete response."""
+
+
+class ConnectFailed(UpstreamError):
+    """No connection: nothing was sent. `refused`: the answer was no; otherwise none came in time."""
+
+    def __init__(self, message: str, refused: bool) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class StaleConnection(UpstreamError):
+    """A reused connection ended before any byte of the response: most likely the peer had just closed it."""
+
+
+class UpstreamLost(UpstreamError):
+    """The connection ended before the response did, or what came was not HTTP."""
+
+
+class TimedOut(UpstreamError):
+    """A deadline passed."""
+
+    def __init__(self, phase: str, seconds: float) -> None:
+        super().__init__(f"{phase} took longer than {seconds:g} s")
+        self.phase = phase
+
+
+class Origin(NamedTuple):
+    """Where an engine listens. `base` is a path in front of every target, usually empty."""
+
+    host: str
+    port: int
+    base: str = ""
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.authority}{self.base}"
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read `http://host:port[/base]`; UsageError for anything else."""
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise UsageError(f"{url!r} is not an engine's URL ({error}): write http://HOST:PORT") from error
+        if parts.scheme != "http":
+            raise UsageError(f"{url!r}: engines are spoken to over http:// only")
+        if not host or any(char.isspace() or char in '"<>\\^`{|},' for char in url) or parts.query or parts.fragment:
+            raise UsageError(f"{url!r} is not an engine's URL: write http://HOST:PORT")
+        if "@" in parts.netloc:
+            raise UsageError("an engine's URL may not hold a user or password: API keys are passed on from the client")
+        if port == 0:
+            raise UsageError(f"{url!r}: port 0 is not a port to connect to")
+        return cls(host, 80 if port is None else port, parts.path.rstrip("/"))
+
+
+class Request:
+    """One request, read completely. Header names are in lower case; `get` answers the last of repeated ones."""
+
+    __slots__ = ("_map", "body", "headers", "http10", "keep_alive", "method", "path", "target")
+
+    def __init__(
+        self, method: bytes, target: bytes, headers: list[Header], body: bytes, keep_alive: bool, http10: bool = False
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path = target.partition(b"?")[0].decode("latin-1")
+        self.headers = headers
+        self.body = body
+        self.keep_alive = keep_alive
+        self.http10 = http10
+        self._map = dict(headers)
+
+    def get(self, name: bytes) -> bytes | None:
+        return self._map.get(name)
+
+
+def status_line(status: int) -> bytes:
+    return REASONS.get(status) or b"%d Status" % status
+
+
+def forwardable(headers: list[Header], also_without: frozenset[bytes] = frozenset()) -> list[Header]:
+    """The end-to-end headers: neither hop-by-hop ones, nor those that `Connection` names, nor `also_without`."""
+    named: frozenset[bytes] = frozenset()
+    for name, value in headers:
+        if name == b"connection":
+            named = named.union(token.strip().lower() for token in value.split(b","))
+    drop = HOP_BY_HOP | also_without
+    return [header for header in headers if header[0] not in drop and header[0] not in named]

@@ -1,0 +1,186 @@
+"""An upstream's response: its head, then its body as chunks, in the one way the reader chose."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from neuron_pd.proxy.http.message import Header, UpstreamLost
+
+if TYPE_CHECKING:
+    from neuron_pd.proxy.http.client_connection import Connection
+
+HIGH_WATER = 256 * 1024
+
+
+class Response:
+    """`head` resolves once `status` and `headers` (names in lower case) are there.
+
+    The body is taken by exactly one of `pipe` (each chunk to a function, as it arrives), `read` (all of it) or
+    iteration. Until then, and while iterating, at most about `HIGH_WATER` bytes wait in memory: the connection stops
+    reading. `close` breaks an incomplete response off, and its connection with it. `received`: a byte of it arrived.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_buffered",
+        "_connection",
+        "_done",
+        "_error",
+        "_full",
+        "_loop",
+        "_sink",
+        "_stopped",
+        "_waiter",
+        "head",
+        "headers",
+        "received",
+        "status",
+        "unfit",
+    )
+
+    def __init__(self, connection: "Connection", loop: asyncio.AbstractEventLoop) -> None:
+        self.head: asyncio.Future[None] = loop.create_future()
+        self.status = 0
+        self.headers: list[Header] = []
+        self.received = False
+        self.unfit = False
+        self._loop = loop
+        self._connection: Connection | None = connection
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._full = False
+        self._stopped = False
+        self._sink: Callable[[bytes], None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._done = False
+        self._error: Exception | None = None
+
+    def get(self, name: bytes) -> bytes | None:
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    @property
+    def complete(self) -> bool:
+        return self._done and self._error is None
+
+    @property
+    def until_close(self) -> bool:
+        """Whether the end of the connection is the end of the body (RFC 9112, 6.3)."""
+        encoding = self.get(b"transfer-encoding")
+        if encoding is not None:
+            return b"chunked" not in encoding.lower()
+        return self.get(b"content-length") is None and self.status not in (204, 304)
+
+    async def pipe(self, sink: Callable[[bytes], None]) -> None:
+        """Give every chunk to `sink` until the body is complete; UpstreamError when it breaks off.
+
+        `sink` is called from the connection's callback, with no task switch in between.
+        """
+        for chunk in self._take():
+            sink(chunk)
+        self._sink = sink
+        if not self._done:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+
+    async def read(self, limit: int | None = None) -> bytes:
+        """The whole body. UpstreamLost when it is longer than `limit` bytes."""
+        chunks: list[bytes] = []
+        size = 0
+
+        def keep(chunk: bytes) -> None:
+            nonlocal size
+            size += len(chunk)
+            if limit is None or size <= limit:
+                chunks.append(chunk)
+            elif self._connection is not None:
+                self._connection.abort()
+                self.fail(UpstreamLost(f"the response is larger than {limit} bytes"))
+
+        await self.pipe(keep)
+        if limit is not None and size > limit:
+            raise UpstreamLost(f"the response is larger than {limit} bytes")
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            if self._buffer:
+                yield b"".join(self._take())
+            elif self._error is not None:
+                raise self._error
+            elif self._done:
+                return
+            else:
+                await self._wait()
+
+    def pause(self) -> None:
+        """Stop reading: whoever takes the chunks cannot pass them on."""
+        self._stopped = True
+        self._regulate()
+
+    def resume(self) -> None:
+        self._stopped = False
+        self._regulate()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not self._done:
+            connection.abort()
+
+    # ---- called by the connection
+
+    def begin(self, status: int) -> None:
+        self.status = status
+        if not self.head.done():
+            self.head.set_result(None)
+
+    def feed(self, data: bytes) -> None:
+        if self._sink is not None:
+            self._sink(data)
+            return
+        self._buffer.append(data)
+        self._buffered += len(data)
+        if self._buffered > HIGH_WATER and not self._full:
+            self._full = True
+            self._regulate()
+        self._wake()
+
+    def finish(self) -> None:
+        self._connection = None
+        self._done = True
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        self._connection = None
+        self._done = True
+        self._error = error
+        if not self.head.done():
+            self.head.set_exception(error)
+        self._wake()
+
+    def _take(self) -> list[bytes]:
+        taken, self._buffer = self._buffer, []
+        self._buffered = 0
+        if self._full:
+            self._full = False
+            self._regulate()
+        return taken
+
+    def _regulate(self) -> None:
+        if self._connection is None:
+            return
+        if self._full or self._stopped:
+            self._connection.pause()
+        else:
+            self._connection.resume()
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,234 @@
+"""The requests a turn sends: acquire and release on the control path, the prefill leg, and the ways they fail."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import orjson
+
+from neuron_pd.core import control
+from neuron_pd.core.transfer import TURN, TurnReport
+from neuron_pd.proxy.engines import Engine
+from neuron_pd.proxy.errors import Refusal
+from neuron_pd.proxy.http import Client, Header, Request, Response, Timeouts, UpstreamError
+from neuron_pd.proxy.http.message import forwardable
+from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.probe import control_headers
+from neuron_pd.proxy.settings import Phases
+
+log = logging.getLogger("neuron_pd.proxy")
+
+# From the client to the engines: not what would make their answers unreadable here, nor what only the proxy may say.
+NOT_FORWARDED = frozenset((b"accept-encoding", control.TOKEN_HEADER.encode(), b"x-neuron-pd-reuse"))
+JSON = (b"content-type", b"application/json")
+MAX_ANSWER = 64 * 1024 * 1024
+PASSED_ON = (408, 429, 504)  # about load and time: the client decides when to come back
+
+
+class Lease(NamedTuple):
+    """Blocks that D holds pinned for one read."""
+
+    engine: Engine
+    params: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.params.get("remote_request_id", ""))
+
+
+class Prefilled(NamedTuple):
+    """P's answer: parameters for D (None from an engine that sends none), and how P served the leg."""
+
+    engine: Engine
+    params: dict[str, Any] | None
+    report: TurnReport | None
+
+
+class PrefillFailed(Exception):
+    """This P did not do it, and another may: `status` and `body` are its answer, where it gave one."""
+
+    def __init__(self, engine: Engine, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.engine = engine
+        self.refusal = refusal
+
+
+def engine_headers(request: Request) -> list[Header]:
+    """What an engine is told of the client's headers."""
+    headers = [header for header in forwardable(request.headers, NOT_FORWARDED) if header[0] != b"content-type"]
+    headers.append(JSON)
+    return headers
+
+
+def answer_headers(response: Response) -> list[Header]:
+    """What the client is told of the engine's headers."""
+    return forwardable(response.headers)
+
+
+def new_handle() -> str:
+    return uuid4().hex
+
+
+class Legs:
+    """Speaks to engines on behalf of turns."""
+
+    def __init__(self, client: Client, phases: Phases, token: str | None, metrics: Metrics) -> None:
+        self.client = client
+        self.phases = phases
+        self.metrics = metrics
+        self._control = [*control_headers(token), JSON]
+        self._acquire = Timeouts(phases.acquire, phases.acquire, phases.acquire)
+        self._prefill = Timeouts(phases.prefill, phases.prefill, phases.prefill)
+        self._decode = Timeouts(phases.first_byte, phases.idle)
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def acquire(self, engine: Engine, handle: str) -> Lease | str:
+        """Ask D for a lease on a handle: the lease, or why there is none.
+
+        A client that leaves meanwhile does not cut the question off: a lease that still comes is given back.
+        """
+        asking = asyncio.ensure_future(self._ask(engine, handle))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(self._unwanted)
+            raise
+
+    def release(self, lease: Lease) -> None:
+        """Give an unread lease back, without waiting for it."""
+        task = asyncio.ensure_future(self._give_back(lease))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def settle(self, seconds: float) -> None:
+        """Let releases under way end."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=seconds)
+
+    async def prefill(self, engine: Engine, request: Request, body: bytes, leased: bool) -> Prefilled:
+        """The prefill leg on one P.
+
+        Raises Refusal for an answer that the client must see, PrefillFailed where another P may do better. A leg that
+        carries a lease is never sent twice: its blocks may be freed by the first reading.
+        """
+        try:
+            response = await self.client.request(
+                engine.origin,
+                b"POST",
+                request.target,
+                engine_headers(request),
+                body,
+                timeouts=self._prefill,
+                retry_stale=not leased,
+            )
+            try:
+                answer = await response.read(MAX_ANSWER)
+            finally:
+                response.close()
+        except UpstreamError as error:
+            self.failed(engine, "prefill", error)
+            raise PrefillFailed(engine, unavailable("prefill", error)) from error
+        engine.breaker.succeeded()
+        if response.status != 200:
+            raise self._not_prefilled(engine, response, answer)
+        return _prefilled(engine, answer)
+
+    async def decode(self, engine: Engine, request: Request, body: bytes, again: bool) -> Response:
+        """The head of D's answer; `again`: the request may be sent once more where its connection was stale."""
+        try:
+            response = await self.client.request(
+                engine.origin, b"POST", request.target, engine_headers(request), body, self._decode, retry_stale=again
+            )
+        except UpstreamError as error:
+            self.failed(engine, "decode", error)
+            raise
+        engine.breaker.succeeded()
+        return response
+
+    def strand(self, prefilled: Prefilled) -> None:
+        """No D took what P prefilled: tell P, where it listens, so that its blocks do not wait for a deadline."""
+        if prefilled.params is None:
+            return
+        self.metrics.unread.add("decode_not_reached")
+        if prefilled.engine.info is not None:
+            self.release(Lease(prefilled.engine, prefilled.params))
+
+    def failed(self, engine: Engine, leg: str, error: UpstreamError) -> None:
+        """Count a transport failure of a leg."""
+        engine.failed(error)
+        self.metrics.failures.add(leg, type(error).__name__)
+        log.warning("%s leg on %s failed: %s", leg, engine.url, error)
+
+    def _not_prefilled(self, engine: Engine, response: Response, answer: bytes) -> Exception:
+        headers = tuple(answer_headers(response))
+        refusal = Refusal(response.status, f"prefill answered {response.status}", headers=headers, body=answer)
+        self.metrics.failures.add("prefill", f"http_{response.status}")
+        if response.status < 500 or response.status in PASSED_ON:
+            return refusal
+        log.warning("prefill leg on %s answered %d", engine.url, response.status)
+        return PrefillFailed(engine, refusal)
+
+    async def _ask(self, engine: Engine, handle: str) -> Lease | str:
+        try:
+            status, answer = await self._call(engine, control.ACQUIRE, {"handle": handle})
+        except UpstreamError as error:
+            log.warning("acquire on %s failed: %s", engine.url, error)
+            self.metrics.failures.add("acquire", type(error).__name__)
+            return "acquire_failed"
+        params = answer.get("kv_transfer_params")
+        if status == 200 and isinstance(params, dict):
+            return Lease(engine, engine.reachable(params))
+        if status == 404 and isinstance(answer.get("reason"), str):
+            return str(answer["reason"])
+        log.warning("acquire on %s answered %d", engine.url, status)
+        self.metrics.failures.add("acquire", f"http_{status}")
+        return "acquire_failed"
+
+    async def _give_back(self, lease: Lease) -> None:
+        try:
+            status, _ = await self._call(lease.engine, control.RELEASE, {"lease": lease.id})
+        except UpstreamError as error:
+            log.info("release on %s failed, the lease ends by itself: %s", lease.engine.url, error)
+            self.metrics.releases.add("failed")
+            return
+        self.metrics.releases.add("released" if status == 200 else "failed")
+
+    async def _call(self, engine: Engine, path: str, body: Mapping[str, str]) -> tuple[int, Mapping[str, Any]]:
+        response = await self.client.request(
+            engine.origin, b"POST", path.encode(), self._control, orjson.dumps(body), timeouts=self._acquire
+        )
+        try:
+            return response.status, _object(await response.read(MAX_ANSWER))
+        finally:
+            response.close()
+
+    def _unwanted(self, asking: "asyncio.Future[Lease | str]") -> None:
+        if not asking.cancelled() and asking.exception() is None and isinstance(lease := asking.result(), Lease):
+            self.release(lease)
+
+
+def unavailable(leg: str, error: UpstreamError) -> Refusal:
+    """What the client is told of a transport failure: the leg and the kind, never an address."""
+    if type(error).__name__ == "TimedOut":
+        return Refusal(504, f"the {leg} engine did not answer in time", f"{leg}_timeout")
+    return Refusal(503, f"the {leg} engine is not available", f"{leg}_unavailable", ((b"retry-after", b"1"),))
+
+
+def _prefilled(engine: Engine, answer: bytes) -> Prefilled:
+    params = _object(answer).get("kv_transfer_params")
+    if not isinstance(params, dict) or not params:
+        return Prefilled(engine, None, None)
+    report = params.get(TURN)
+    return Prefilled(
+        engine, engine.reachable(params), TurnReport.from_json(report) if isinstance(report, dict) else None
+    )
+
+
+def _object(answer: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,79 @@
+"""Everything that is not a P/D turn goes to a decode engine as it came: models, tokenize, embeddings, other APIs.
+
+Only what clients of an inference API use is passed on. Engines have more behind the same port (their control path, LoRA
+loading, cache resets, profiling), and those are for operators, at the engine.
+"""
+
+from neuron_pd.proxy.bodies import FORBIDDEN, load, refuse_transfer_params
+from neuron_pd.proxy.engines import Engine, Engines
+from neuron_pd.proxy.errors import Refusal
+from neuron_pd.proxy.http import ConnectFailed, Request, Responder, Response, Timeouts, UpstreamError
+from neuron_pd.proxy.http.message import forwardable
+from neuron_pd.proxy.legs import NOT_FORWARDED, Legs, unavailable
+from neuron_pd.proxy.relay import relay
+
+PREFIXES = ("/v1/", "/v2/")
+PATHS = frozenset(("/tokenize", "/detokenize", "/version", "/score", "/rerank", "/pooling", "/classify", "/ping"))
+OPERATORS_ONLY = frozenset(("/v1/load_lora_adapter", "/v1/unload_lora_adapter"))
+METHODS = frozenset((b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS"))
+
+
+def passes(path: str) -> bool:
+    """Whether a path is passed on. An escaped path is not: an engine would decode it into another one."""
+    if "%" in path or path in OPERATORS_ONLY:
+        return False
+    return path.startswith(PREFIXES) or path in PATHS
+
+
+async def pass_through(engines: Engines, legs: Legs, timeouts: Timeouts, request: Request, responder: Responder) -> int:
+    """Serve a request by one D; its status. Refusal for what is not passed on, or while no D answers."""
+    if not passes(request.path):
+        raise Refusal(404, f"{request.path[:200]} is not served here", "not_found")
+    if request.method not in METHODS:
+        raise Refusal(405, "this method is not served here", "method_not_allowed")
+    _refuse_transfer(request.body)
+    decode, response = await _reach(engines, legs, timeouts, request)
+    try:
+        await relay(response, responder, ())
+    except UpstreamError as error:
+        legs.failed(decode, "passthrough", error)
+        raise unavailable("decode", error) from error
+    finally:
+        decode.end(1)
+        response.close()
+    return response.status
+
+
+async def _reach(engines: Engines, legs: Legs, timeouts: Timeouts, request: Request) -> tuple[Engine, Response]:
+    headers = forwardable(request.headers, NOT_FORWARDED)
+    refused: list[Engine] = []
+    while True:
+        decode = engines.for_decode(avoid=refused)
+        decode.begin(1)
+        try:
+            response = await legs.client.request(
+                decode.origin, request.method, request.target, headers, request.body, timeouts
+            )
+        except BaseException as error:
+            decode.end(1)
+            if not isinstance(error, UpstreamError):
+                raise
+            legs.failed(decode, "passthrough", error)
+            if not isinstance(error, ConnectFailed):
+                raise unavailable("decode", error) from error
+            refused.append(decode)
+        else:
+            decode.breaker.succeeded()
+            return decode, response
+
+
+def _refuse_transfer(body: bytes) -> None:
+    """Look into a body only where it may name transfer parameters, plainly or with escapes."""
+    if b"\\u" not in body and not any(name.encode() in body for name in FORBIDDEN):
+        return
+    try:
+        parsed, _ = load(body)
+    except Refusal:
+        return  # not JSON: the engine will say so
+    if isinstance(parsed, dict):
+        refuse_transfer_params(parsed)

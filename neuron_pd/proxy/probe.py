@@ -1,0 +1,174 @@
+"""Watching the engines: are they alive, and are they what they were said to be."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import orjson
+
+from neuron_pd.core import control
+from neuron_pd.proxy.engines import Engine, Engines, Problem, Role
+from neuron_pd.proxy.http import Client, ConnectFailed, Header, TimedOut, Timeouts, UpstreamError
+
+log = logging.getLogger("neuron_pd.proxy")
+
+MAX_INFO_BYTES = 64 * 1024
+SLOW_MISSES = 3  # checks in a row that a busy engine may be too slow for
+OTHER_ROLE = {
+    Role.PREFILL: ("decode", "kv_consumer"),
+    Role.DECODE: ("prefill", "kv_producer"),
+}
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Probe:
+    """Checks every engine each `interval` seconds: `GET /health`, and the control path's `info`."""
+
+    def __init__(self, engines: Engines, client: Client, token: str | None, interval: float, timeout: float) -> None:
+        self._engines = engines
+        self._client = client
+        self._token = token
+        self._interval = interval
+        self._timeouts = Timeouts(timeout, timeout, timeout)
+        self._misses: dict[Engine, int] = {}
+        self._said: dict[str, tuple[str, ...]] = {}
+
+    async def run(self) -> None:
+        """Check for ever."""
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.once()
+
+    async def once(self) -> None:
+        """Check every engine once, side by side, then whether they fit each other."""
+        every = self._engines.every
+        found = dict(zip(every, await asyncio.gather(*(self._check(engine) for engine in every)), strict=True))
+        for engine, misfits in _compare(self._engines):
+            found[engine] += misfits
+        for engine, problems in found.items():
+            engine.diagnosed(problems)
+            self._say(engine)
+
+    async def _check(self, engine: Engine) -> list[Problem]:
+        was = engine.alive
+        try:
+            answer = await self._get(engine, b"/health")
+        except UpstreamError as error:
+            return self._missed(engine, error)
+        self._misses.pop(engine, None)
+        engine.alive = answer.status == 200
+        if not engine.alive:
+            return [Problem(f"GET /health answers {answer.status}", "see the engine's log", fatal=True)]
+        if was is False:
+            engine.breaker.succeeded()
+        try:
+            return list(self._read_info(engine, await self._get(engine, control.INFO.encode())))
+        except UpstreamError as error:
+            return [Problem(f"the control path gives no answer: {error}", "see the engine's log")]
+
+    def _missed(self, engine: Engine, error: UpstreamError) -> list[Problem]:
+        """No answer: down at once when it cannot be connected to, but only busy while it is merely slow."""
+        misses = self._misses[engine] = self._misses.get(engine, 0) + 1
+        late = isinstance(error, TimedOut) or (isinstance(error, ConnectFailed) and not error.refused)
+        slow = late and engine.alive and misses < SLOW_MISSES
+        if not slow:
+            engine.alive, engine.info = False, None
+        return [Problem(str(error), f"start it, or correct --{engine.role}", fatal=not slow)]
+
+    async def _get(self, engine: Engine, path: bytes) -> Answer:
+        response = await self._client.request(
+            engine.origin, b"GET", path, control_headers(self._token), timeouts=self._timeouts
+        )
+        try:
+            return Answer(response.status, await response.read(MAX_INFO_BYTES))
+        finally:
+            response.close()
+
+    def _read_info(self, engine: Engine, answer: Answer) -> Iterator[Problem]:
+        engine.info = None
+        if answer.status in (401, 403):
+            yield _refused_token(self._token)
+        elif answer.status != 200:
+            what = f"no neuron-pd connector (its control path answers {answer.status}): ordinary P/D, without reuse"
+            change = "start it with `neuron-pd launch`, or add --middleware neuron_pd.connector.control.ControlPath"
+            yield Problem(what, change)
+        else:
+            try:
+                engine.info = control.EngineInfo.from_json(orjson.loads(answer.body))
+            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                what = f"its control path speaks another version ({error} is missing): no reuse"
+                yield Problem(what, "run the same neuron-pd version on engines and proxy")
+                return
+            yield from _self_evident(engine, engine.info)
+
+    def _say(self, engine: Engine) -> None:
+        """Log an engine's state when it changes."""
+        now = tuple(f"{problem.what}; {problem.change}" for problem in engine.problems)
+        if now != self._said.get(engine.url):
+            for line in now or ("ready",):
+                log.log(logging.WARNING if now else logging.INFO, "%s %s: %s", engine.role, engine.url, line)
+            self._said[engine.url] = now
+
+
+def control_headers(token: str | None) -> list[Header]:
+    return [(control.TOKEN_HEADER.encode(), token.encode())] if token else []
+
+
+def usable_pair(engines: Engines) -> bool:
+    """Whether at least one P and one D can serve turns together."""
+    return all(any(engine.alive and engine.usable for engine in pool) for pool in (engines.prefill, engines.decode))
+
+
+def _refused_token(token: str | None) -> Problem:
+    name = control.TOKEN_FILE_ENV
+    if token:
+        return Problem("it refuses the control token: no reuse", f"give proxy and engines the same {name}")
+    return Problem(
+        "it wants a control token and the proxy has none: no reuse", f"set {name} for the proxy, as on the engine"
+    )
+
+
+def _self_evident(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]:
+    if info.role in OTHER_ROLE[engine.role]:
+        yield Problem(
+            f"it says its role is {info.role}", f"swap --prefill and --decode, or launch it with --role {engine.role}"
+        )
+    if not info.bidirectional:
+        change = "set bidirectional_kv_xfer to true (BIDIR=true) on prefill and decode"
+        yield Problem("bidirectional_kv_xfer is off: no reuse", change)
+    if engine.role is Role.DECODE and not info.prefix_caching:
+        yield Problem("prefix caching is off: nothing to read back", "start it without --no-enable-prefix-caching")
+
+
+def _compare(engines: Engines) -> Iterator[tuple[Engine, list[Problem]]]:
+    """What does not fit between each engine and the first P that says what it is."""
+    reference = next((engine for engine in engines.prefill if engine.info is not None), None)
+    if reference is None or reference.info is None:
+        return
+    for engine in engines.every:
+        if engine is not reference and engine.info is not None:
+            yield engine, list(_misfits(engine.info, reference.info, reference.url))
+
+
+def _misfits(mine: control.EngineInfo, other: control.EngineInfo, url: str) -> Iterator[Problem]:
+    if mine.vllm != other.vllm:
+        what = f"vLLM {mine.vllm} here, {other.vllm} at {url}: their KV layouts cannot be exchanged"
+        yield Problem(what, "run the same vLLM version on both", fatal=True)
+    if mine.block_size != other.block_size:
+        what = f"blocks of {mine.block_size} tokens here, {other.block_size} at {url}"
+        yield Problem(what, "set the same --block-size on both", fatal=True)
+    if _last(mine.model) != _last(other.model):
+        what = f"model {_last(mine.model)} here, {_last(other.model)} at {url}"
+        yield Problem(what, "serve the same model on both")
+    if mine.version != other.version:
+        what = f"neuron-pd {mine.version} here, {other.version} at {url}"
+        yield Problem(what, "install the same neuron-pd version on both")
+
+
+def _last(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2]

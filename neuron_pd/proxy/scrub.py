@@ -1,0 +1,136 @@
+"""Taking `kv_transfer_params` out of an engine's bytes, as they stream, whatever way they are cut.
+
+Block ids and addresses never reach a client. The work is on bytes, never on lines of text, so U+2028 and the like stay
+intact, and nothing is held back but what may be part of the field: untouched chunks pass as they are.
+
+Inside a JSON string a quote is always escaped, so the bytes `"kv_transfer_params"` with no backslash before them,
+followed by a colon, are a key.
+"""
+
+import re
+
+KEY = b'"kv_transfer_params"'
+
+_COLON = re.compile(rb"\s*:\s*")
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
+_LITERAL_END = re.compile(rb"[,}\]\s]")
+_SPACE = b" \t\r\n"
+_TAIL_BYTES = 96
+
+
+def _unfinished(name: bytes) -> bytes:
+    """A pattern for every beginning of a key, its opening quote already read."""
+    pattern = rb'(?:"\s*)?'
+    for char in reversed(name):
+        pattern = b"(?:%c%b)?" % (char, pattern)
+    return pattern
+
+
+_TAIL = re.compile(rb'(?:(?:,\s*)?(?<!\\)"' + _unfinished(KEY.strip(b'"')) + rb"|,\s*|\\)\Z")
+
+
+class Scrubber:
+    """`feed` each chunk and send on what it returns; at the end send on what `rest` returns."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What may go out now: perhaps nothing, perhaps more than `data`."""
+        if not self._held and KEY not in data and data.endswith((b"\n", b"}")):
+            return data
+        return self._slow(self._held + data)
+
+    def rest(self) -> bytes:
+        """What is still held at the end of the body; a field that never ended is dropped."""
+        held, self._held = self._held, b""
+        return b"" if _field(held, 0) else held
+
+    def _slow(self, data: bytes) -> bytes:
+        out, position = [], 0
+        while (field := _field(data, position)) is not None:
+            start, value = field
+            first, comma = _before(data, start, position)
+            out.append(data[position:first])
+            end = value_end(data, value)
+            if end is None:
+                self._held = data[first:]
+                return b"".join(out)
+            after = end if comma else _after_comma(data, end)
+            if after is None:
+                # Whether a comma follows is not known yet: an empty field keeps its place until then.
+                self._held = KEY + b":{}"
+                return b"".join(out)
+            position = after
+        keep = max(position, _undecided(data))
+        self._held = data[keep:]
+        out.append(data[position:keep])
+        return b"".join(out)
+
+
+def scrub(body: bytes) -> bytes:
+    """A complete body without the field."""
+    if KEY not in body:
+        return body
+    scrubber = Scrubber()
+    return scrubber.feed(body) + scrubber.rest()
+
+
+def value_end(data: bytes, start: int) -> int | None:
+    """Where the JSON value that begins at `start` ends; None when it is not complete."""
+    if start >= len(data):
+        return None
+    if data[start] not in b'"{[':
+        end = _LITERAL_END.search(data, start)
+        return None if end is None else end.start()
+    depth = 0
+    for token in _TOKEN.finditer(data, start):
+        text = token.group()
+        if text in (b"{", b"["):
+            depth += 1
+        elif text in (b"}", b"]"):
+            depth -= 1
+        elif text == b'"':
+            return None  # a string that has not ended
+        if depth == 0:
+            return token.end()
+    return None
+
+
+def _field(data: bytes, position: int) -> tuple[int, int] | None:
+    """Where the next field's key and value begin."""
+    while (start := data.find(KEY, position)) >= 0:
+        position = start + len(KEY)
+        colon = _COLON.match(data, position)
+        if colon is not None and data[start - 1 : start] != b"\\":
+            return start, colon.end()
+    return None
+
+
+def _before(data: bytes, start: int, floor: int) -> tuple[int, bool]:
+    """Where the field begins, with the comma and space in front of it, and whether there was a comma."""
+    at = start
+    while at > floor and data[at - 1] in _SPACE:
+        at -= 1
+    if at > floor and data[at - 1] == ord(","):
+        return at - 1, True
+    return start, False
+
+
+def _after_comma(data: bytes, end: int) -> int | None:
+    """Past the comma that follows a first field, if one does; None when that is not known yet."""
+    at = end
+    while at < len(data) and data[at] in _SPACE:
+        at += 1
+    if at == len(data):
+        return None
+    return at + 1 if data[at] == ord(",") else end
+
+
+def _undecided(data: bytes) -> int:
+    """From where on the end of `data` may be the beginning of the field."""
+    tail = data[-_TAIL_BYTES:]
+    found = _TAIL.search(tail)
+    return len(data) if found is None else len(data) - len(tail) + found.start()

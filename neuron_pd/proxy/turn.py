@@ -1,0 +1,253 @@
+"""One generated turn, as one coroutine.
+
+which conversation is this? ─► acquire D's handle ─► prefill on P ─► decode on D, streamed ─► remember the new handle
+                                                        └─► give an unread lease back
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from time import perf_counter as now  # the event loop's clock counts whole milliseconds
+
+from neuron_pd.core.transfer import Params, first_leg, second_leg
+from neuron_pd.proxy.account import CLIENT_LEFT, Account
+from neuron_pd.proxy.bodies import Generate
+from neuron_pd.proxy.conversations import NOBODY, identify
+from neuron_pd.proxy.engines import Engine, Engines
+from neuron_pd.proxy.errors import Refusal
+from neuron_pd.proxy.http import (
+    ConnectFailed,
+    Request,
+    Responder,
+    Response,
+    StaleConnection,
+    TimedOut,
+    UpstreamError,
+)
+from neuron_pd.proxy.legs import Lease, Legs, Prefilled, PrefillFailed, new_handle, unavailable
+from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.relay import BrokenOff, is_stream, relay
+from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
+from neuron_pd.proxy.store import Known, Store
+
+log = logging.getLogger("neuron_pd.proxy")
+
+REUSE_HEADER, OFF = b"x-neuron-pd-reuse", b"off"
+PREFILL_ATTEMPTS = 3
+BYTES_PER_TOKEN = 4
+
+
+def _params(prefilled: Prefilled | None, handle: str | None) -> Params | None:
+    """What D is told: where P's blocks are, and the name of this turn; nothing when P said nothing."""
+    return None if prefilled is None or prefilled.params is None else second_leg(prefilled.params, handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """What every turn needs."""
+
+    engines: Engines
+    store: Store
+    legs: Legs
+    metrics: Metrics
+
+
+class Turn:
+    """One request for generated text, from the client's body to the last byte of its answer."""
+
+    def __init__(self, router: Router, request: Request, responder: Responder) -> None:
+        self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
+        self.request = request
+        self.responder = responder
+        self.account = Account(router.metrics)
+        self.tap: Tap = FinishTap()
+        self.at: Engine | None = None  # the D that was asked last
+
+    async def serve(self) -> int:
+        """Answer the request; the status. Refusal while nothing was sent; BrokenOff once the client has been told."""
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            self.account.status = CLIENT_LEFT
+            if self.responder.client_left:
+                self.metrics.disconnects.add(self.account.phase)
+            raise
+        except Refusal as refusal:
+            self.account.status = refusal.status
+            raise
+        except BrokenOff:
+            self.metrics.aborted.add()
+            raise
+        finally:
+            self.account.close()
+        return self.account.status
+
+    async def _serve(self) -> None:
+        self.call = Generate(self.request.body)
+        alone = self.call.alone()
+        self.conversation = NOBODY if alone else identify(self.request, self.call.body)
+        if alone is None:
+            await self._together()
+            return
+        self.account.alone, self.account.reason = True, alone
+        self.metrics.alone.add(alone)
+        try:
+            await self._decode(None, None, [])
+        except UpstreamError as error:
+            raise unavailable("decode", error) from error
+
+    async def _together(self) -> None:
+        """P and D share the turn. Where D is lost before any of its answer was there, once more from the beginning."""
+        known = await self.store.first(self.conversation.lookup) if self.conversation.lookup else None
+        self.metrics.conversations.add(self.conversation.source, "yes" if known else "no")
+        lost: list[Engine] = []
+        for last in (False, True):
+            decode = self.engines.for_decode(known.decode if known else None, lost)
+            prefilled = await self._prefill(decode, known)
+            try:
+                await self._decode(decode if known else None, prefilled, lost)
+                return
+            except UpstreamError as error:
+                if last or isinstance(error, TimedOut):
+                    raise unavailable("decode", error) from error
+                if len(self.engines.decode) > 1 and not isinstance(error, StaleConnection):
+                    lost.append(self.at or decode)
+
+    # ---- the first leg
+
+    async def _prefill(self, decode: Engine, known: Known | None) -> Prefilled:
+        """P's answer, from the first P that gives one; each attempt has a lease of its own."""
+        failed: PrefillFailed | None = None
+        avoid: list[Engine] = []
+        for _ in range(PREFILL_ATTEMPTS):
+            try:
+                prefill = self.engines.for_prefill(avoid)
+            except Refusal:
+                if failed is None:
+                    raise
+                break
+            try:
+                return await self._prefill_on(prefill, await self._acquire(prefill, decode, known))
+            except PrefillFailed as error:
+                failed = error
+                if not isinstance(error.__cause__, StaleConnection):
+                    avoid.append(prefill)
+        assert failed is not None
+        raise failed.refusal from failed
+
+    async def _acquire(self, prefill: Engine, decode: Engine, known: Known | None) -> Lease | None:
+        """A lease on what D still has of this conversation; None, and the reason, where this turn starts cold."""
+        account = self.account
+        account.reason = self._no_reuse(prefill, decode, known)
+        if known is None or account.reason:
+            return None
+        account.phase, began = "acquire", now()
+        lease = await self.legs.acquire(decode, known.handle)
+        account.acquired(began)
+        if isinstance(lease, Lease):
+            return lease
+        account.reason = lease
+        return None
+
+    def _no_reuse(self, prefill: Engine, decode: Engine, known: Known | None) -> str:
+        if self.request.get(REUSE_HEADER) == OFF:
+            return "off"
+        if known is None:
+            return "none"
+        if decode.url != known.decode:
+            return "decode_moved"
+        if not decode.reads_back:
+            return "decode_without_reuse"
+        return "" if prefill.reads_back else "prefill_without_reuse"
+
+    async def _prefill_on(self, prefill: Engine, lease: Lease | None) -> Prefilled:
+        self.account.phase, began = "prefill", now()
+        body = self.call.for_prefill(first_leg(lease.params if lease else None))
+        weight = len(body) // BYTES_PER_TOKEN
+        prefill.begin(weight)
+        try:
+            answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None)
+            if answer.report is not None and answer.report.reused > 0:
+                lease = None  # P has read it, and D was told
+        finally:
+            prefill.end(weight)
+            if lease is not None:
+                self.legs.release(lease)
+        self.account.prefilled(began, answer)
+        return answer
+
+    # ---- the second leg
+
+    async def _decode(self, decode: Engine | None, prefilled: Prefilled | None, lost: list[Engine]) -> None:
+        """D's answer to the client. UpstreamError when D was lost with nothing sent to the client."""
+        handle = new_handle()
+        decode, response = await self._reach(decode, prefilled, handle, lost)
+        try:
+            await self._answer(decode, response)
+        finally:
+            decode.end(1)
+            response.close()
+            recorded = prefilled is not None and prefilled.params is not None and decode.reads_back
+            if recorded and self.tap.finished and self.account.status == 200:
+                await self._remember(decode, handle)
+
+    async def _reach(
+        self, decode: Engine | None, prefilled: Prefilled | None, handle: str, lost: list[Engine]
+    ) -> tuple[Engine, Response]:
+        """The head of D's answer, and the D that gave it: another one where the first cannot be connected to.
+
+        P's blocks are given back when no D was reached. Once a D may have read them, no other may.
+        """
+        self.account.phase, avoid, taken = "decode", list(lost), False
+        try:
+            while True:
+                decode = self.at = decode or self.engines.for_decode(avoid=avoid)
+                try:
+                    response = await self._ask(decode, _params(prefilled, handle if decode.reads_back else None))
+                except BaseException as error:
+                    taken = not isinstance(error, ConnectFailed)
+                    if taken:
+                        raise
+                else:
+                    taken = True
+                    return decode, response
+                avoid.append(decode)
+                decode = None
+        finally:
+            if not taken and prefilled is not None:
+                self.legs.strand(prefilled)
+
+    async def _ask(self, decode: Engine, params: Params | None) -> Response:
+        """Send D the request; `decode.end` is due once the response is through."""
+        decode.begin(1)
+        try:
+            return await self.legs.decode(decode, self.request, self.call.for_decode(params), again=params is None)
+        except BaseException:
+            decode.end(1)
+            raise
+
+    async def _answer(self, decode: Engine, response: Response) -> None:
+        self.account.began_answer(response.status)
+        self.tap = self._new_tap(response)
+        try:
+            await relay(response, self.responder, self.account.headers(), self.tap.feed)
+        except BrokenOff as error:
+            self.account.status = 502
+            decode.breaker.failed()
+            self.metrics.failures.add("decode", "broken_off")
+            log.warning("decode leg on %s broke off: %s", decode.url, error)
+            raise
+        except UpstreamError as error:
+            self.legs.failed(decode, "decode", error)
+            raise
+
+    def _new_tap(self, response: Response) -> Tap:
+        if not is_stream(response):
+            return JsonTap()
+        return StreamTap() if self.conversation.needs_reply else FinishTap()
+
+    async def _remember(self, decode: Engine, handle: str) -> None:
+        if self.conversation.final:
+            await self.store.drop(self.conversation.lookup)
+        elif keys := self.conversation.finished(self.tap.reply()):
+            await self.store.put(keys, Known(decode.url, handle))

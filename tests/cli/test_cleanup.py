@@ -1,0 +1,44 @@
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+
+from tests.cli.launching import shell as shell_fixture
+from tests.cli.running import Shell
+
+shell = shell_fixture
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def entry(shell: Shell, pid: int, created: float, kind: str) -> None:
+    directory = shell.home / "state" / "neuron-pd" / "processes"
+    directory.mkdir(parents=True, exist_ok=True)
+    body = {"pid": pid, "created": created, "kind": kind, "name": kind, "port": 1}
+    (directory / f"{pid}.json").write_text(json.dumps(body))
+
+
+def test_nothing_was_started(shell: Shell) -> None:
+    result = shell.run("cleanup", "all")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "nothing to stop\n", "")
+
+
+def test_an_unknown_thing(shell: Shell) -> None:
+    assert shell.refused("cleanup", "desk") == "unknown 'desk': clean up proxy, server or all"
+
+
+def test_only_what_was_started_and_only_that_kind(shell: Shell) -> None:
+    with subprocess.Popen(SLEEP) as server, subprocess.Popen(SLEEP) as proxy, subprocess.Popen(SLEEP) as other:
+        entry(shell, server.pid, psutil.Process(server.pid).create_time(), "server")
+        entry(shell, proxy.pid, psutil.Process(proxy.pid).create_time(), "proxy")
+        entry(shell, other.pid, psutil.Process(other.pid).create_time() - 60, "server")  # the pid's earlier owner
+        entry(shell, os.getpid(), 0, "proxy")
+        assert shell.run("cleanup", "server").stdout == f"stopped server (pid {server.pid}, port 1)\n"
+        assert server.wait() != 0
+        assert proxy.poll() is None
+        assert other.poll() is None
+        assert shell.run("cleanup").stdout == f"stopped proxy (pid {proxy.pid}, port 1)\n"
+        assert proxy.wait() != 0
+        assert other.poll() is None
+        other.kill()

@@ -1,0 +1,192 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neuron_pd.errors import MissingDependency, PortInUse, UsageError
+from neuron_pd.launcher import packages, ports, preflight, resources
+from neuron_pd.launcher.serve import serve_spec
+from neuron_pd.launcher.topology import cpu_topology
+from tests.launcher.plans import free_port
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    config = {
+        "max_position_embeddings": 4096, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "hidden_size": 512, "dtype": "bfloat16",
+    }  # fmt: skip
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "model.safetensors").write_bytes(bytes(1000))
+    return str(directory)
+
+
+def test_a_port_in_use_names_its_holder(listener: int) -> None:
+    with pytest.raises(PortInUse) as caught:
+        ports.check_port_free("127.0.0.1", listener, "prefill")
+    message = str(caught.value)
+    assert f"port {listener}, which prefill needs, is in use by pid {os.getpid()} (" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost", "::1"])
+def test_a_free_port(host: str) -> None:
+    ports.check_port_free(host, free_port(), "prefill")
+
+
+def test_a_port_whose_earlier_connections_still_close_is_free() -> None:
+    """As after a restart: the kernel keeps TIME_WAIT for a minute."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()
+            client.recv(1)
+    ports.check_port_free("127.0.0.1", port, "prefill")
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [("203.0.113.7", "prefill cannot listen on 203.0.113.7"), ("no such host", "'no such host', where prefill is to")],
+)
+def test_an_address_that_is_not_here(host: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ports.check_port_free(host, free_port(), "prefill")
+
+
+def test_two_on_one_port() -> None:
+    with pytest.raises(UsageError, match="prefill and decode are both on port 1: give one of them another"):
+        ports.check_distinct([("127.0.0.1", 1, "prefill"), ("127.0.0.1", 1, "decode")])
+    with pytest.raises(UsageError, match="both on port 1"):
+        ports.check_distinct([("127.0.0.1", 1, "prefill"), ("0.0.0.0", 1, "decode")])
+    ports.check_distinct([("10.0.0.1", 1, "prefill"), ("10.0.0.2", 1, "decode")])
+
+
+@pytest.mark.parametrize(
+    ("name", "hub", "message"),
+    [
+        ("./none", True, "there is no model directory ./none"),
+        ("/none/none", True, "there is no model directory"),
+        ("none", True, "there is no model directory none: give one, or an embedded model: tiny or smollm2"),
+        ("owner/name", False, "there is no model directory owner/name"),
+    ],
+)
+def test_a_missing_model(name: str, hub: bool, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        preflight.check_model(name, hub)
+
+
+def test_models(model: str, tmp_path: Path) -> None:
+    for name in ("tiny", "smollm2", model, "owner/name"):
+        preflight.check_model(name)
+    with pytest.raises(UsageError, match=r"is not a model: it has no config.json"):
+        preflight.check_model(str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        preflight.check_model(str(tmp_path / "file"))
+
+
+def test_too_little_memory(model: str) -> None:
+    specs = [serve_spec(role, model, kv_cache_gib=10**6) for role in ("prefill", "decode")]
+    with pytest.raises(UsageError, match=r"too little memory: prefill and decode need 2\d{6}\.\d GiB and .* available"):
+        preflight.check_resources(specs)
+    # 500 numbers of two bytes, held in four, beside the KV and the server.
+    assert resources.resident_memory(serve_spec("prefill", model, kv_cache_gib=1)) == 2000 + resources.GIB * 5 // 2
+
+
+def test_a_sequence_that_does_not_fit_into_the_kv_cache(model: str) -> None:
+    spec = serve_spec("prefill", model, kv_cache_gib=1)
+    preflight.check_kv_fits(spec)
+    huge = serve_spec("prefill", "owner/name", kv_cache_gib=1)
+    preflight.check_kv_fits(huge)  # nothing known, nothing said
+    (Path(model) / "config.json").write_text(json.dumps({
+        "num_hidden_layers": 64, "num_attention_heads": 64, "hidden_size": 8192, "max_position_embeddings": 4096,
+    }))  # fmt: skip
+    with pytest.raises(
+        UsageError, match="4096 tokens of this model take 16 GiB of KV, decode has 1 GiB: raise --kv-cac"
+    ):
+        preflight.check_kv_fits(serve_spec("decode", model, kv_cache_gib=1))
+
+
+def test_too_little_disk(tmp_path: Path) -> None:
+    preflight.check_disk(tmp_path / "not" / "yet", 1, "logs", "--run-dir")
+    with pytest.raises(UsageError, match=r"too little disk for logs: .* MiB free .* or change --run-dir"):
+        preflight.check_disk(tmp_path, 2**60, "logs", "--run-dir")
+
+
+def test_memory_of_a_cgroup(tmp_path: Path) -> None:
+    own = tmp_path / "cgroup"
+    own.write_text("0::/a/b\n")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
+    (tmp_path / "a" / "memory.max").write_text("1000\n")
+    (tmp_path / "a" / "memory.current").write_text("900\n")
+    (tmp_path / "a" / "memory.stat").write_text("anon 700\ninactive_file 150\n")
+    assert resources.available_memory(tmp_path, own) == 250
+    assert resources.available_memory(tmp_path / "none", tmp_path / "none") > 2**20
+
+
+@pytest.mark.parametrize("version", ["0.29.0", "0.32.0", "0.32.1rc1+cpu", "dev", None])
+def test_a_tested_vllm(version: str | None) -> None:
+    packages.check_vllm_version(version)
+
+
+@pytest.mark.parametrize("version", ["0.28.1", "0.33.0", "1.0"])
+def test_a_vllm_that_was_never_tested(version: str) -> None:
+    with pytest.raises(UsageError, match=rf"vLLM {version} is not one that neuron-pd is tested on \(0.29 to 0.32\)"):
+        packages.check_vllm_version(version)
+
+
+@pytest.mark.parametrize(("package", "title"), [("vllm", "vLLM"), ("nixl", "NIXL")])
+def test_a_package_that_is_missing(package: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not packages.is_installed("torch"):
+        pytest.skip("torch is asked for after both")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        MissingDependency, match=rf"{title} is not installed here: run `pip install 'neuron-pd\[cpu\]'`"
+    ):
+        packages.check_engine_packages()
+
+
+def test_a_torchvision_that_does_not_match_torch(tmp_path: Path) -> None:
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    code = "from neuron_pd.launcher.packages import check_companions; check_companions()"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (
+        "MissingDependency: torchvision does not match this torch: run `pip uninstall -y torchvision" in result.stderr
+    )
+
+
+@pytest.mark.vllm
+def test_a_whole_topology(model: str, listener: int, tmp_path: Path) -> None:
+    names = ("prefill_port", "decode_port", "proxy_port", "prefill_side_channel_port", "decode_side_channel_port")
+    given = {name: free_port() for name in names}
+    good = cpu_topology(model, kv_cache_gib=1, run_dir=tmp_path / "run", **given)
+    preflight.check_topology(good)
+    assert not good.run_dir.exists()
+    for name in names:
+        with pytest.raises(PortInUse, match=f"port {listener}"):
+            preflight.check_topology(cpu_topology(model, kv_cache_gib=1, **{**given, name: listener}))
+    with pytest.raises(UsageError, match="both on port"):
+        preflight.check_topology(cpu_topology(model, **{**given, "proxy_port": given["decode_port"]}))
