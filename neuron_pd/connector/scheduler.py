@@ -54,6 +54,7 @@ class LeaseOnRead(Upstream):
         self._leases: Leases[Any] = Leases(self._pin, self._unpin)
         self._pool: Any = None
         self._given_back: list[str] = []
+        self._handed_off: set[str] = set()
         self._turns: dict[str, TurnReport] = {}
         self._used_leases: OrderedDict[str, None] = OrderedDict()
         self._counts: Counter[str] = Counter()
@@ -132,11 +133,17 @@ class LeaseOnRead(Upstream):
             }
         )
 
-    def release(self, lease_or_handle: str) -> int:
-        """Give back a lease unread, or forget a record and give back its leases. The number of leases given back."""
-        self._ledger.drop(lease_or_handle)
-        leases = [*self._leases.of_handle(lease_or_handle), lease_or_handle]
-        given_back = [lease for lease in leases if self._leases.give_back(lease)]
+    def release(self, name: str) -> int:
+        """Give back unread what nobody will read: how much that was.
+
+        `name` is a lease; or a handle: its record is forgotten and its leases are given back; or, on P, a request whose
+        blocks wait for a decode engine that will not come.
+        """
+        self._ledger.drop(name)
+        given_back = [lease for lease in (*self._leases.of_handle(name), name) if self._leases.give_back(lease)]
+        if name in self._handed_off:
+            self._handed_off.remove(name)
+            given_back.append(name)
         self._given_back += given_back
         return len(given_back)
 
@@ -154,6 +161,7 @@ class LeaseOnRead(Upstream):
         for request_id in getattr(connector_output, "failed_recving", None) or ():
             self._load_failed(request_id)
         finished = connector_output.finished_sending or set()
+        self._handed_off -= finished
         for lease_id in [name for name in finished if name in self._leases]:
             # vLLM's scheduler knows its own requests only, and asserts that.
             finished.discard(lease_id)
@@ -259,6 +267,8 @@ class LeaseOnRead(Upstream):
 
     def _finish_prefill_leg(self, request: "Request", block_ids: Sequence[Any]) -> tuple[bool, dict[str, Any] | None]:
         delay, answer = super().request_finished(request, block_ids)
+        if delay:
+            self._handed_off.add(request.request_id)
         turn = self._turns.pop(request.request_id, None)
         if turn is not None:
             self._counts[f"turns_{turn.path}_{turn.reason}"] += 1

@@ -366,6 +366,19 @@ def test_a_request_preempted_after_its_read_is_recomputed(engine: Make) -> None:
     assert prefill.run("p")["neuron_pd_turn"]["reason"] == "load_failed"
 
 
+def test_a_hand_off_that_no_decode_engine_will_read_is_given_back(engine: Make) -> None:
+    prefill = engine("prefill")
+    prefill.add("p", PROMPT, dict(READY))
+    answer = prefill.run("p")
+    assert prefill.stats()["kv_blocks_used"] == 6
+    assert prefill.control("release", answer["remote_request_id"]) == 1
+    prefill.step()
+    assert prefill.metadata.neuron_pd_given_back == ["p"]
+    prefill.step(finished_sending={"p"})
+    assert prefill.stats()["kv_blocks_used"] == 0
+    assert prefill.control("release", "p") == 0
+
+
 def test_an_aborted_prefill_leaves_nothing(engine: Make) -> None:
     decode, prefill = engine("decode"), engine("prefill")
     history = decode.turn("h", PROMPT)
