@@ -8,7 +8,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPu
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
-from neuron_pd.connector.threads import idle_priority
+from neuron_pd.connector.threads import compute_first
 
 logger = init_logger("vllm.neuron_pd")
 
@@ -17,7 +17,7 @@ class LeaseWorker(NixlPullConnectorWorker):
     """Adds: a lease given back unread ends at once (on D); a read that outlasted its lease has failed (on P)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with idle_priority(current_platform.is_cpu()):
+        with compute_first(current_platform.is_cpu()):
             super().__init__(*args, **kwargs)
         self._given_back: set[str] = set()
 

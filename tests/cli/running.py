@@ -28,7 +28,9 @@ class Shell:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
 
-    def run(self, *argv: str, command: tuple[str, ...] = COMMAND, **variables: str) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, *argv: str, command: tuple[str, ...] = COMMAND, **variables: str
+    ) -> "subprocess.CompletedProcess[str]":
         environment = {**self.environment, **variables}
         return subprocess.run([*command, *argv], env=environment, capture_output=True, text=True, check=False)
 

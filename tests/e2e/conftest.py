@@ -1,4 +1,4 @@
-"""One real topology for all end-to-end tests: `neuron-pd up` with vLLM, NIXL and the tiny model, on ports of its own."""
+"""One real topology for all end-to-end tests: `neuron-pd up` with vLLM, NIXL and the tiny model, on its own ports."""
 
 import os
 import signal

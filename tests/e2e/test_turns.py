@@ -1,4 +1,4 @@
-"""Conversations on real engines through the real proxy. The tiny model runs in float32: equal KV means equal answers."""
+"""Conversations on real engines through the real proxy. The model runs in float32: equal KV gives equal answers."""
 
 import random
 from pathlib import Path
