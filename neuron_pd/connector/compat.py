@@ -5,11 +5,14 @@ guess here would be a wrong answer there.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import vllm
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.engine.core import EngineCore
@@ -30,6 +33,17 @@ def require_tested_vllm() -> None:
             f"neuron-pd is tested on vLLM {', '.join(TESTED_VERSIONS)} and this is {VLLM_VERSION}: "
             "install a tested release, or a neuron-pd that names this one"
         )
+
+
+@contextmanager
+def agents_without_progress_thread() -> Iterator[None]:
+    """NIXL agents that upstream's worker makes in the block have none; vLLM has no setting for it."""
+    ordinary = base_worker.nixl_agent_config
+    base_worker.nixl_agent_config = partial(ordinary, enable_prog_thread=False)
+    try:
+        yield
+    finally:
+        base_worker.nixl_agent_config = ordinary
 
 
 def distribution_version(*names: str) -> str:

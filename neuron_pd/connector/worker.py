@@ -8,7 +8,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPu
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
-from neuron_pd.connector.threads import compute_first
+from neuron_pd.connector.threads import cores_for_the_model
 
 logger = init_logger("vllm.neuron_pd")
 
@@ -17,7 +17,7 @@ class LeaseWorker(NixlPullConnectorWorker):
     """Adds: a lease given back unread ends at once (on D); a read that outlasted its lease has failed (on P)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with compute_first(current_platform.is_cpu()):
+        with cores_for_the_model(current_platform.is_cpu()):
             super().__init__(*args, **kwargs)
         self._given_back: set[str] = set()
 

@@ -30,9 +30,16 @@ class Router:
         answer: dict[str, Any] = self._post(self.cluster.prefill, prompt, 1, first_leg(lease))
         return answer["kv_transfer_params"]
 
+    def give_back(self, lease: dict[str, Any]) -> int:
+        body = {"lease": lease["remote_request_id"]}
+        released: int = self.cluster.control(self.cluster.decode, "release", body).json()["released"]
+        return released
+
     def turn(self, prompt: str, lease: Lease = None, handle: str | None = None) -> tuple[str, dict[str, Any]]:
-        """The reply, and P's report."""
+        """The reply, and P's report. A lease that P did not read is given back, as a router does."""
         params = self.prefill(prompt, lease)
+        if lease is not None and not params[TURN]["reused"]:
+            self.give_back(lease)
         reply = self._post(self.cluster.decode, prompt, 24, second_leg(params, handle))
         return reply["choices"][0]["text"], params[TURN]
 
@@ -87,8 +94,7 @@ def test_a_lease_given_back_frees_its_blocks_at_once(
 ) -> None:
     lease = router.acquire(turn[0])
     assert cluster.stats()["pinned_blocks"] > 0
-    released = cluster.control(cluster.decode, "release", {"lease": lease["remote_request_id"]}).json()
-    assert released == {"released": 1}
+    assert router.give_back(lease) == 1
     stats = cluster.settled()
     assert (stats["open_leases"], stats["pinned_blocks"]) == (0, 0)
 
