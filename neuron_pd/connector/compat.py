@@ -19,7 +19,8 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 from vllm.v1.request import Request
 
-TESTED_VERSIONS = ("0.32",)
+from neuron_pd.core.versions import is_tested, tested_releases
+
 ENGINE_METHOD = "neuron_pd_control"
 ENGINE_TIMEOUT_SECONDS = 10.0
 VLLM_VERSION: str = vllm.__version__
@@ -27,10 +28,9 @@ VLLM_VERSION: str = vllm.__version__
 
 def require_tested_vllm() -> None:
     """RuntimeError naming the tested releases when this vLLM is not one of them."""
-    release = ".".join(VLLM_VERSION.split(".")[:2])
-    if release not in TESTED_VERSIONS:
+    if not is_tested(VLLM_VERSION):
         raise RuntimeError(
-            f"neuron-pd is tested on vLLM {', '.join(TESTED_VERSIONS)} and this is {VLLM_VERSION}: "
+            f"neuron-pd is tested on vLLM {tested_releases()} and this is {VLLM_VERSION}: "
             "install a tested release, or a neuron-pd that names this one"
         )
 

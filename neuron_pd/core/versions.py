@@ -1,0 +1,19 @@
+"""The vLLM releases that this version of neuron-pd was tested on, first and last."""
+
+TESTED_VLLM = ((0, 32), (0, 32))
+
+
+def is_tested(version: str) -> bool:
+    """Whether vLLM `version` is within the tested range. One without a release number is not."""
+    low, high = TESTED_VLLM
+    try:
+        release = tuple(int(part) for part in version.split(".")[:2])
+    except ValueError:
+        return False
+    return low <= release <= high
+
+
+def tested_releases() -> str:
+    """The range in words: "0.32", or "0.29 to 0.32"."""
+    low, high = (".".join(map(str, end)) for end in TESTED_VLLM)
+    return low if low == high else f"{low} to {high}"

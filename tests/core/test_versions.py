@@ -1,0 +1,26 @@
+import pytest
+
+from neuron_pd.core import versions
+
+
+@pytest.mark.parametrize(
+    ("version", "tested"),
+    [
+        ("0.28.9", False),
+        ("0.29.0", True),
+        ("0.32.0+cpu", True),
+        ("0.32.1rc1", True),
+        ("0.33.0", False),
+        ("1.0", False),
+        ("dev", False),
+    ],
+)
+def test_both_ends_are_included(monkeypatch: pytest.MonkeyPatch, version: str, tested: bool) -> None:
+    monkeypatch.setattr(versions, "TESTED_VLLM", ((0, 29), (0, 32)))
+    assert versions.is_tested(version) is tested
+    assert versions.tested_releases() == "0.29 to 0.32"
+
+
+def test_one_release_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "TESTED_VLLM", ((0, 32), (0, 32)))
+    assert versions.tested_releases() == "0.32"
