@@ -65,10 +65,12 @@ class Topology:
         url = base_url(self.proxy_host, self.proxy_port)
         engines = ["--prefill", self.prefill.url, "--decode", self.decode.url]
         listen = ["--host", self.proxy_host, "--port", str(self.proxy_port)]
+        # The engines share this machine's cores with each other and with the clients, so they may answer late.
+        patience = ["--acquire-timeout", "10"]
         return Child(
             name="proxy",
             kind="proxy",
-            argv=[sys.executable, "-m", "neuron_pd", "proxy", *engines, *listen],
+            argv=[sys.executable, "-m", "neuron_pd", "proxy", *engines, *listen, *patience],
             port=self.proxy_port,
             health_url=f"{url}/ready",
             log=self.run_dir / "proxy.log",
