@@ -19,6 +19,9 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130  # what shells report for SIGINT
+
+
 class LazyCommands(click.Group):
     """A group that knows its commands' names and first lines without importing them: `--help` stays instant."""
 
@@ -46,9 +49,21 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. A NeuronPDError becomes one line on stderr and exit status 2 (usage) or 1."""
+    """Run the command line. What is wrong becomes one line on stderr: exit status 2 for usage, 1 otherwise."""
     try:
-        cli(prog_name="neuron-pd")
+        status = cli(prog_name="neuron-pd", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_wanted:
+        help_wanted.show()
+        status = 2
+    except click.ClickException as error:
+        status = _say(error.format_message(), error.exit_code)
+    except click.Abort:
+        status = INTERRUPTED
     except NeuronPDError as error:
-        print(f"neuron-pd: error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        status = _say(str(error), 2 if isinstance(error, UsageError) else 1)
+    sys.exit(status)
+
+
+def _say(message: str, status: int) -> int:
+    print(f"neuron-pd: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    return status

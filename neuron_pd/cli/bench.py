@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from neuron_pd.cli import INTERRUPTED
 from neuron_pd.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from neuron_pd.bench.sweep import SweepPlan
     from neuron_pd.bench.target import Endpoints
 
-INTERRUPTED = 130  # what shells report for SIGINT
 LEGS = {"both": ("off", "on"), "on": ("on",), "off": ("off",)}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from neuron_pd.cli import INTERRUPTED
 from neuron_pd.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ PORT = click.IntRange(1, 65535)
 LENGTHS = {"tiny": "1024,2048,4096,8192", "smollm2": "512,1024,2048"}
 MAX_MODEL_LEN = {"tiny": 16384, "smollm2": 8192}
 RETENTION = ("pinned_blocks", "open_leases", "kv_blocks_used")
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ def command(
     anything that it claims did not hold.
     """
     from neuron_pd.bench.sweep import SweepPlan
+    from neuron_pd.bench.target import ServedModel, check_room
     from neuron_pd.cli.bench import whole_numbers
     from neuron_pd.launcher.preflight import check_topology
     from neuron_pd.launcher.topology import cpu_topology
@@ -97,6 +98,7 @@ def command(
     place = out or Path("results") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
     context = click.get_current_context()
     plan = SweepPlan(whole_numbers(context, context.command.params[0], lengths or LENGTHS[model]), turns, model=model)
+    check_room(ServedModel(model, MAX_MODEL_LEN[model]), plan.lengths, plan.later_tokens)
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise UsageError(f"there is no directory {json_file.absolute().parent}: choose another --json")
     with console.status(f"model {model}") as status:
