@@ -72,9 +72,23 @@ def install_engine_method(control: Callable[[Any, str, str], Any]) -> None:
 async def call_engines(engine_client: Any, verb: str, argument: str) -> list[Any]:
     """Call every engine (data-parallel rank) of this API server; their answers in rank order."""
     client = engine_client.engine_core
-    call = client.call_utility_all_async(ENGINE_METHOD, verb, argument)
-    answers: list[Any] = await asyncio.wait_for(call, ENGINE_TIMEOUT_SECONDS)
+    # call_utility_async answers for the first rank only; call_utility_all_async came with 0.32.
+    calls = [client._call_utility_async(ENGINE_METHOD, verb, argument, engine=rank) for rank in client.core_engines]
+    answers: list[Any] = await asyncio.wait_for(asyncio.gather(*calls), ENGINE_TIMEOUT_SECONDS)
     return answers
+
+
+def transfer_tp_size(scheduler: Any) -> int:
+    """The ranks that a peer reads from; 0.29 knows tensor parallelism only."""
+    size: int = getattr(scheduler, "transfer_tp_size", scheduler.vllm_config.parallel_config.tensor_parallel_size)
+    return size
+
+
+def failed_reads(connector_output: Any) -> set[str]:
+    """Requests whose read failed. 0.29 names the blocks alone: then all that came in with them are taken to have."""
+    if hasattr(connector_output, "failed_recving"):
+        return set(connector_output.failed_recving or ())
+    return set(connector_output.finished_recving or ()) if connector_output.invalid_block_ids else set()
 
 
 def block_pool(scheduler: Any) -> BlockPool:

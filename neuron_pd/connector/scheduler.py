@@ -125,7 +125,7 @@ class LeaseOnRead(Upstream):
                 "remote_port": self.side_channel_port,
                 "remote_num_tokens": len(blocks) * self.block_size,
                 "remote_blocks_expiry_time": deadline,
-                "tp_size": self.transfer_tp_size,
+                "tp_size": compat.transfer_tp_size(self),
                 "dcp_size": parallel.decode_context_parallel_size,
                 "pp_size": parallel.pipeline_parallel_size,
                 "transfer_mode": "pull",
@@ -158,7 +158,7 @@ class LeaseOnRead(Upstream):
 
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
         super().update_connector_output(connector_output)
-        for request_id in getattr(connector_output, "failed_recving", None) or ():
+        for request_id in compat.failed_reads(connector_output):
             self._load_failed(request_id)
         finished = connector_output.finished_sending or set()
         self._handed_off -= finished

@@ -33,14 +33,19 @@ class LeaseWorker(NixlPullConnectorWorker):
         self._given_back = set()
         return notified
 
-    def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
-        done, failed = super()._pop_done_transfers(transfers)
+    def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> Any:
+        popped = super()._pop_done_transfers(transfers)
+        done, failed = popped if isinstance(popped, tuple) else (popped, None)
         # D may have given the blocks to someone else while the last bytes were on their way.
         late = {request_id for request_id in done if self._outlasted_lease(request_id)}
         for request_id in late:
             logger.warning("neuron-pd: the read for %s outlasted its lease and is recomputed", request_id)
             self.xfer_stats.record_kv_expired_req()
-        return done, failed | late
+        if failed is not None:
+            return done, failed | late
+        for request_id in late:  # 0.29 is told of failures one by one
+            self._handle_failed_transfer(request_id, None)
+        return done
 
     def _outlasted_lease(self, request_id: str) -> bool:
         meta = self._recving_metadata.get(request_id)

@@ -18,16 +18,19 @@ Answer = Callable[[str, str], list[Any]]
 
 
 class PlayedEngine:
-    """What `app.state.engine_client.engine_core` is to the middleware: one answer a data-parallel rank."""
+    """What `app.state.engine_client.engine_core` is to the middleware: an answer of each data-parallel rank."""
+
+    core_engines = (0, 1)
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.calls: list[tuple[str, str]] = []
 
-    async def call_utility_all_async(self, method: str, verb: str, argument: str) -> list[Any]:
+    async def _call_utility_async(self, method: str, verb: str, argument: str, *, engine: int) -> Any:
         assert method == "neuron_pd_control"
-        self.calls.append((verb, argument))
-        return self.answer(verb, argument)
+        if engine == 0:
+            self.calls.append((verb, argument))
+        return self.answer(verb, argument)[engine]
 
 
 class Client:
@@ -76,7 +79,7 @@ async def test_acquire_answers_with_the_rank_that_has_the_record() -> None:
 @pytest.mark.parametrize(
     ("reasons", "expected"),
     [
-        (["unknown_handle"], "unknown_handle"),
+        (["unknown_handle", "unknown_handle"], "unknown_handle"),
         (["unknown_handle", "evicted"], "evicted"),
         (["disabled", "disabled"], "disabled"),
     ],
@@ -131,7 +134,7 @@ async def test_wrong_method_and_unknown_request() -> None:
     "headers", [{}, {TOKEN_HEADER: ""}, {TOKEN_HEADER: "wrong"}, {"authorization": "Bearer secret"}]
 )
 async def test_a_wrong_token_is_401(headers: dict[str, str]) -> None:
-    client = Client(lambda *_: [1])
+    client = Client(lambda *_: [1, 1])
     assert (await client.post(RELEASE, {"lease": "l"}, headers)).status_code == 401
     assert client.engine.calls == []
 
@@ -139,7 +142,7 @@ async def test_a_wrong_token_is_401(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(("given", "status"), [("key-2", 200), ("wrong", 401), ("", 401)])
 async def test_without_a_token_vllms_api_key_guards(monkeypatch: pytest.MonkeyPatch, given: str, status: int) -> None:
     monkeypatch.delenv("NEURON_PD_CONTROL_TOKEN")
-    client = Client(lambda *_: [1], api_key=["key-1", "key-2"])
+    client = Client(lambda *_: [1, 1], api_key=["key-1", "key-2"])
     response = await client.post(RELEASE, {"lease": "l"}, {"authorization": f"Bearer {given}"})
     assert response.status_code == status
 
@@ -149,7 +152,7 @@ async def test_without_any_secret_only_loopback_is_answered(
     monkeypatch: pytest.MonkeyPatch, peer: str, status: int
 ) -> None:
     monkeypatch.delenv("NEURON_PD_CONTROL_TOKEN")
-    client = Client(lambda *_: [1], peer=peer)
+    client = Client(lambda *_: [1, 1], peer=peer)
     assert (await client.post(RELEASE, {"lease": "l"}, {})).status_code == status
 
 
@@ -163,10 +166,9 @@ async def test_a_dead_engine_is_503_and_a_silent_one_504(monkeypatch: pytest.Mon
 
     client = Client(dead)
 
-    async def silent(*_: str) -> list[Any]:
+    async def silent(*_: str, engine: int) -> None:
         await asyncio.sleep(3600)
-        return []
 
-    client.engine.call_utility_all_async = silent  # type: ignore[method-assign]
+    client.engine._call_utility_async = silent  # type: ignore[method-assign]
     monkeypatch.setattr(compat, "ENGINE_TIMEOUT_SECONDS", 0.01)
     assert (await client.post(ACQUIRE, {"handle": "h"})).status_code == 504

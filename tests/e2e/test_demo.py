@@ -38,7 +38,7 @@ def listeners() -> set[int]:
 
 
 def test_everything_that_it_claims_holds_and_nothing_is_left(tmp_path: Path) -> None:
-    process = demo("--lengths", "512,1024", "--turns", "3", "--json", str(tmp_path / "found.json"), place=tmp_path)
+    process = demo("--lengths", "512,1024", "--turns", "4", "--json", str(tmp_path / "found.json"), place=tmp_path)
     out, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
     found = json.loads((tmp_path / "found.json").read_text())
@@ -49,14 +49,14 @@ def test_everything_that_it_claims_holds_and_nothing_is_left(tmp_path: Path) -> 
         assert 0 < figures["reused_tokens"] < figures["prompt_tokens"]
         assert figures["reused_tokens"] % 128 == 0
         assert 0 < figures["transfer_ms_on"] < figures["prefill_ms_on"]
-    assert found["answers_equal"] == found["answers_total"] == 6
+    assert found["answers_equal"] == found["answers_total"] == 8
     assert found["proofs"] == {"edited_history": True, "fork": True, "no_client_id": True}
     assert found["retention"] == {"pinned_blocks": 0, "open_leases": 0, "kv_blocks_used": 0}
     assert {"vllm", "nixl", "torch", "neuron_pd"} <= found["versions"].keys()
     report = (tmp_path / "out" / "report.html").read_text()
     assert "1,024" in report
     assert {"ttft.png", "prefill.png", "records.jsonl"} <= {path.name for path in (tmp_path / "out").iterdir()}
-    assert "answers    6 of 6" in out
+    assert "answers    8 of 8" in out
     assert listeners() == set()
 
 

@@ -1,0 +1,1 @@
+"""The test matrix and its runner."""

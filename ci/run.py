@@ -1,0 +1,67 @@
+"""`python -m ci.run [--leg NAME]... [--junit DIR]`: run legs of the matrix, each in a fresh virtual environment.
+
+Without --leg: list them. Exit status 1 when a leg failed, 2 for a leg that does not exist.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")  # asked for by vLLM's wheel, not needed, and apt to mismatch
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One row of matrix.yaml."""
+
+    name: str
+    vllm: str
+    nixl: str
+    tests: tuple[str, ...]
+
+    def run(self, junit: Path | None) -> bool:
+        """Install and test; whether all passed."""
+        with tempfile.TemporaryDirectory() as place:
+            venv.create(place, with_pip=True)
+            python = str(Path(place) / "bin" / "python")
+            pip = [python, "-m", "pip", "--quiet"]
+            wanted = [self.vllm, self.nixl, "gguf>=0.17", "accelerate>=1.10", "-e", f"{ROOT}[bench,dev]"]
+            subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
+            subprocess.run([*pip, "install", *wanted], check=True)
+            subprocess.run([*pip, "uninstall", "--yes", *COMPANIONS], check=True)
+            report = [] if junit is None else [f"--junitxml={junit / self.name}.xml"]
+            return subprocess.run([python, "-m", "pytest", *report, *self.tests], cwd=ROOT, check=False).returncode == 0
+
+
+def legs() -> dict[str, Leg]:
+    """The matrix, by name."""
+    rows = yaml.safe_load((ROOT / "ci" / "matrix.yaml").read_text())["legs"]
+    return {name: Leg(name, row["vllm"], row["nixl"], tuple(row["tests"])) for name, row in rows.items()}
+
+
+def main() -> int:
+    """Run what was asked for; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m ci.run", description="Run legs of the test matrix.")
+    parser.add_argument("--leg", action="append", default=[], metavar="NAME", help="a leg; may be given several times")
+    parser.add_argument("--junit", type=Path, metavar="DIR", help="write a JUnit file for each leg")
+    options = parser.parse_args()
+    known = legs()
+    if unknown := [name for name in options.leg if name not in known]:
+        parser.error(f"no leg {unknown[0]!r}; there are {', '.join(known)}")
+    if not options.leg:
+        sys.stdout.writelines(f"{name}\n" for name in known)
+        return 0
+    outcomes = {name: known[name].run(options.junit) for name in options.leg}
+    sys.stdout.writelines(f"{name}: {'passed' if passed else 'FAILED'}\n" for name, passed in outcomes.items())
+    return 0 if all(outcomes.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
