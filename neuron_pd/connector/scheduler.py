@@ -11,6 +11,7 @@ On D                                            On P
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vllm.logger import init_logger
@@ -209,8 +210,7 @@ class LeaseOnRead(Upstream):
         params["remote_block_ids"] = [list(remote.block_ids[0][: verified // remote.fingerprint.block_size])]
         # With 0 tokens nothing is read, and upstream's worker tells D that it may end the lease.
         params["remote_num_tokens"] = verified
-        report = _recompute(request, Reason.MISMATCH, remote.num_tokens)
-        return TurnReport(**{**report.as_json(), "verified": verified})
+        return replace(_recompute(request, Reason.MISMATCH, remote.num_tokens), verified=verified)
 
     def _refusal(self, request: "Request", remote: RemoteBlocks) -> Reason | None:
         if not self.is_bidirectional_kv_xfer_enabled:
@@ -256,14 +256,16 @@ class LeaseOnRead(Upstream):
         else:
             path, reason = Path(turn.path), Reason(turn.reason)
         fetch = turn.verified - num_computed_tokens if path is Path.READ_BACK else 0
-        decided = {"path": path, "reason": reason, "reused": fetch, "local": num_computed_tokens}
-        self._turns[request.request_id] = TurnReport(**{**turn.as_json(), **decided})
+        self._turns[request.request_id] = replace(
+            turn, path=path.value, reason=reason.value, reused=fetch, local=num_computed_tokens
+        )
         return fetch, fetch > 0
 
     def _load_failed(self, request_id: str) -> None:
         if turn := self._turns.get(request_id):
-            failed = {"path": Path.RECOMPUTE, "reason": Reason.LOAD_FAILED, "reused": 0}
-            self._turns[request_id] = TurnReport(**{**turn.as_json(), **failed})
+            self._turns[request_id] = replace(
+                turn, path=Path.RECOMPUTE.value, reason=Reason.LOAD_FAILED.value, reused=0
+            )
 
     def _finish_prefill_leg(self, request: "Request", block_ids: Sequence[Any]) -> tuple[bool, dict[str, Any] | None]:
         delay, answer = super().request_finished(request, block_ids)
@@ -276,7 +278,7 @@ class LeaseOnRead(Upstream):
             self._counts["verified_tokens"] += turn.verified
             self._counts["reused_tokens"] += turn.reused
             if turn.offered:
-                logger.info("neuron-pd: turn %s %s", request.request_id, turn.as_json())
+                logger.info("neuron-pd: turn request=%s %s", request.request_id, turn)
         if answer is not None and turn is not None:
             answer[TURN] = turn.as_json()
         return delay, answer
@@ -325,7 +327,8 @@ class LeaseOnRead(Upstream):
 
 
 def _recompute(request: "Request", reason: Reason, offered: int = 0) -> TurnReport:
-    return TurnReport(Path.RECOMPUTE, reason, request.num_prompt_tokens, offered, verified=0, reused=0, local=0)
+    path = Path.RECOMPUTE.value
+    return TurnReport(path, reason.value, request.num_prompt_tokens, offered, verified=0, reused=0, local=0)
 
 
 def _withdraw(params: dict[str, Any]) -> None:

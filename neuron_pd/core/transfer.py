@@ -51,6 +51,10 @@ class TurnReport:
     reused: int
     local: int
 
+    def __str__(self) -> str:
+        """As a log line has it: name=value, separated by blanks."""
+        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -1,6 +1,6 @@
 """The vLLM releases that this version of neuron-pd was tested on, first and last."""
 
-TESTED_VLLM = ((0, 32), (0, 32))
+TESTED_VLLM = ((0, 29), (0, 32))
 
 
 def is_tested(version: str) -> bool:

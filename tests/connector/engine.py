@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 from neuron_pd.connector.scheduler import control
 
 BLOCK_SIZE = 16
+REPORTED = {field.name for field in fields(KVConnectorOutput)}  # 0.29 has no `failed_recving`
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
@@ -112,7 +114,8 @@ class Engine:
         self._steps += 1
         sampled = [[500 + self._steps] if self._done_with_prompt(name) else [] for name in scheduled]
         result = ModelRunnerOutput(scheduled, {name: i for i, name in enumerate(scheduled)}, sampled)
-        result.kv_connector_output = KVConnectorOutput(**worker) if worker else None
+        told = {name: value for name, value in worker.items() if name in REPORTED}
+        result.kv_connector_output = KVConnectorOutput(**told) if told else None
         outputs = self.scheduler.update_from_output(output, result)
         for item in (item for group in outputs.values() for item in group.outputs):
             if item.finish_reason is not None:

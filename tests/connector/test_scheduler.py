@@ -203,7 +203,6 @@ def test_p_reads_the_verified_prefix_and_computes_the_rest(engine: Make) -> None
     history = decode.turn("h", PROMPT, max_tokens=33)
     request = prefill.add("p", [*history, 7, 8, 9], acquire(decode, "h"))
     prefill.step()
-    assert recv(prefill).remote.num_tokens == 128
     assert len(recv(prefill).remote.block_ids[0]) == len(recv(prefill).local_block_ids[0]) == 8
     prefill.step(finished_recving={"p"})
     turn = prefill.run("p")["neuron_pd_turn"]
@@ -255,7 +254,7 @@ def test_a_prompt_that_is_held_whole_still_computes_its_last_token(engine: Make)
     history = decode.turn("h", PROMPT)
     prefill.add("p", history[:96], acquire(decode, "h"))
     prefill.step()
-    assert recv(prefill).remote.num_tokens == 96
+    assert len(recv(prefill).remote.block_ids[0]) == 6
     prefill.step(finished_recving={"p"})
     assert prefill.run("p")["neuron_pd_turn"]["reused"] == 96
 
@@ -333,7 +332,7 @@ def test_more_tokens_claimed_than_blocks_offered_reads_what_the_blocks_hold(engi
     lease["remote_num_tokens"] = 10**9
     prefill.add("p", [*history, 1], lease)
     prefill.step()
-    assert recv(prefill).remote.num_tokens == 80
+    assert len(recv(prefill).remote.block_ids[0]) == 5
 
 
 def test_p_without_the_flag_computes_and_does_not_wait(engine: Make) -> None:

@@ -1,6 +1,7 @@
 """The two ends of a lease that our worker adds; NIXL is played, upstream's bookkeeping is real."""
 
 import time
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,8 @@ class PlayedNixl:
     def check_xfer_state(self, handle: int) -> str:
         return "DONE"
 
-    def get_xfer_telemetry(self, handle: int) -> None:
-        return None
+    def get_xfer_telemetry(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(xferDuration=1, postDuration=1, totalBytes=1, descCount=1)
 
     def release_xfer_handle(self, handle: int) -> None:
         return None
@@ -37,7 +38,17 @@ def worker() -> Any:
     made._recving_metadata = {}
     made._engine_clock_offset = {"d": 100.0}  # D's clock is 100 s ahead of ours
     made.transfer_topo = SimpleNamespace()
+    # How 0.29 is told of a failed read.
+    made._failed_recv_reqs, made._invalid_block_ids, made._is_hma_required = Queue(), Queue(), False
     return made
+
+
+def popped(made: Any, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
+    """Requests that are done, and those of them that failed."""
+    found = made._pop_done_transfers(transfers)
+    if isinstance(found, tuple):
+        return found
+    return found, set(made._failed_recv_reqs.queue)
 
 
 def reading(made: Any, deadline: float | None) -> dict[str, list[int]]:
@@ -56,7 +67,7 @@ def test_a_read_that_outlasted_its_lease_has_failed(seconds_left: float | None, 
     made = worker()
     deadline = None if seconds_left is None else time.perf_counter() + 100.0 + seconds_left
     transfers = reading(made, deadline)
-    assert made._pop_done_transfers(transfers) == ({"r"}, late)
+    assert popped(made, transfers) == ({"r"}, late)
     assert transfers == {}
     assert len(made.xfer_stats.data["num_kv_expired_reqs"]) == len(late)
 
@@ -73,10 +84,8 @@ def metadata(given_back: list[str], **fields: Any) -> Any:
 
 
 def test_a_lease_given_back_is_reported_once_and_forgotten() -> None:
-    import queue
-
     made = worker()
-    made._ready_requests = queue.Queue()
+    made._ready_requests = Queue()
     made.pcp_rank = 0
     made._reqs_to_process, made._reqs_to_send = set(), {}
     made._send_heartbeats = lambda _: None

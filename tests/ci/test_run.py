@@ -1,0 +1,30 @@
+import subprocess
+import sys
+
+from ci.run import ROOT, legs
+from neuron_pd.core.versions import TESTED_VLLM
+
+
+def run(*argv: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "ci.run", *argv]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_matrix_covers_the_tested_releases_from_first_to_last() -> None:
+    releases = sorted(tuple(map(int, leg.vllm.partition("==")[2].split(".")))[:2] for leg in legs().values())
+    assert (releases[0], releases[-1]) == TESTED_VLLM
+
+
+def test_every_leg_runs_tests_that_exist() -> None:
+    assert all((ROOT / path).exists() for leg in legs().values() for path in leg.tests)
+
+
+def test_without_a_leg_it_lists_them() -> None:
+    done = run()
+    assert (done.returncode, done.stdout.split()) == (0, list(legs()))
+
+
+def test_an_unknown_leg_is_a_usage_error() -> None:
+    done = run("--leg", "nothing")
+    assert done.returncode == 2
+    assert "no leg 'nothing'; there are cpu-vllm0.29" in done.stderr
