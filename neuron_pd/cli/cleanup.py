@@ -8,7 +8,7 @@ WHAT = ("proxy", "server", "all")
 
 
 @click.command("cleanup")
-@click.argument("what", metavar="|".join(WHAT), default="all")
+@click.argument("what", metavar="|".join(WHAT))
 @click.option("--grace", default=20.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
               help="Time to end by itself before it is killed.")  # fmt: skip
 def command(what: str, grace: float) -> None:

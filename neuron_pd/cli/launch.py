@@ -81,12 +81,13 @@ def command(
 
     What follows -- is passed on to vLLM and wins over everything else.
     """
-    from neuron_pd.launcher.preflight import check_model
+    from neuron_pd.launcher.preflight import check_model, check_vllm_args
     from neuron_pd.launcher.render import as_json, shell
 
     if format_ not in FORMATS:
         raise UsageError(f"unknown format {format_!r}: use {' or '.join(FORMATS)}")
     _check_role(role, instance)
+    check_vllm_args(vllm_args)
     own = prefill_host if role == "prefill" else decode_host
     given["host"] = given["host"] or own
     given["side_channel_host"] = given["side_channel_host"] or own

@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import fcntl
+import os
 import shlex
 import socket
 from collections.abc import Iterable
@@ -11,9 +13,11 @@ from typing import Final
 import psutil
 
 from neuron_pd.errors import PortInUse, UsageError
+from neuron_pd.launcher.state import state_dir
 
 EVERYWHERE: Final = ("", "0.0.0.0", "::")
 COMMAND: Final = 80  # characters of a holder's command line
+_reserved: Final[dict[tuple[str, int], int]] = {}  # this process's locks: descriptors that stay open until it ends
 
 
 def check_port_free(host: str, port: int, purpose: str) -> None:
@@ -33,6 +37,35 @@ def check_port_free(host: str, port: int, purpose: str) -> None:
                     f"port {port}, which {purpose} needs, is in use by {holder(port)}: stop it, or choose another port"
                 ) from error
             raise UsageError(f"{purpose} cannot listen on {host} port {port}: {error.strerror}") from error
+
+
+def reserve_port(host: str, port: int, purpose: str) -> None:
+    """Keep a free port for this process until it ends, against other starts by this user: PortInUse when one was first.
+
+    An engine loads its model before it listens, so a free port may be spoken for. The lock goes with the process, also
+    through exec into the server, and is no lock against other programs.
+    """
+    if (host, port) in _reserved:
+        return
+    path = state_dir() / "ports" / f"{host or 'any'}-{port}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; set XDG_STATE_HOME") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        first = os.read(lock, 20).decode() or "0"
+        os.close(lock)
+        raise PortInUse(
+            f"port {port}, which {purpose} needs, is kept by pid {first} ({_command(int(first))}), which is starting: "
+            "stop it, or choose another port"
+        ) from error
+    os.truncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    os.set_inheritable(lock, True)
+    _reserved[host, port] = lock
 
 
 def check_distinct(ports: Iterable[tuple[str, int, str]]) -> None:

@@ -2,13 +2,15 @@
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from neuron_pd.core.control import TOKEN_FILE_ENV, control_token
 from neuron_pd.errors import UsageError
+from neuron_pd.launcher.cores import available_cores, format_cores, parse_cores
 from neuron_pd.launcher.packages import check_engine_packages
-from neuron_pd.launcher.ports import check_distinct, check_port_free
+from neuron_pd.launcher.ports import check_distinct, check_port_free, reserve_port
 from neuron_pd.launcher.resources import GIB, available_memory, resident_memory
 from neuron_pd.launcher.serve import ServeSpec
 from neuron_pd.launcher.topology import Topology
@@ -37,7 +39,7 @@ def check_engine(spec: ServeSpec) -> None:
     """All that one engine needs on this machine."""
     check_distinct(_engine_ports(spec))
     check_engine_packages()
-    check_kv_fits(spec)
+    check_settings(spec)
     check_resources([spec])
     _check_ports(_engine_ports(spec))
 
@@ -50,11 +52,29 @@ def check_topology(topology: Topology) -> None:
     check_distinct(ports)
     check_engine_packages()
     for spec in engines:
-        check_kv_fits(spec)
+        check_settings(spec)
     check_resources(engines)
     check_writable(topology.run_dir, "the logs", "--run-dir")
     check_disk(topology.run_dir, LOG_BYTES, "logs", "--run-dir")
     _check_ports(ports)
+
+
+def check_settings(spec: ServeSpec) -> None:
+    """Cores that are there, a control token that can be read, and room for one sequence."""
+    if spec.cores and (missing := sorted(set(parse_cores(spec.cores)) - set(available_cores()))):
+        has = format_cores(available_cores())
+        raise UsageError(
+            f"{spec.role} is to run on cores {spec.cores} and {missing[0]} is not there: choose from {has}"
+        )
+    if spec.token_file is not None:
+        control_token({TOKEN_FILE_ENV: str(spec.token_file)})
+    check_kv_fits(spec)
+
+
+def check_vllm_args(words: Sequence[str]) -> None:
+    """vLLM's own flags begin with a dash; a stray word before them is a slip."""
+    if words and not words[0].startswith("-"):
+        raise UsageError(f"unexpected {words[0]!r}: what is meant for vLLM goes behind --, flag first")
 
 
 def check_kv_fits(spec: ServeSpec) -> None:
@@ -117,5 +137,7 @@ def _engine_ports(spec: ServeSpec) -> list[tuple[str, int, str]]:
 
 
 def _check_ports(ports: Iterable[tuple[str, int, str]]) -> None:
+    """Free, and from now on this process's."""
     for host, port, purpose in ports:
         check_port_free(host, port, purpose)
+        reserve_port(host, port, purpose)

@@ -26,6 +26,8 @@ def from_options(prefill: Sequence[str], decode: Sequence[str], kv_hosts: Sequen
 def _pool(option: str, urls: Sequence[str], kv_hosts: dict[Origin, str]) -> Targets:
     if not urls:
         raise UsageError(f"no {option[2:]} engine given: add {option} http://HOST:PORT")
+    if bare := [url for url in urls if ":" not in url]:
+        raise UsageError(f"{option} {bare[0]!r} is not a URL: write {option} http://HOST:PORT")
     origins = [Origin.parse(url) for url in urls]
     for origin in origins:
         if origins.count(origin) > 1:

@@ -28,6 +28,10 @@ def test_an_unknown_thing(shell: Shell) -> None:
     assert shell.refused("cleanup", "desk") == "unknown 'desk': clean up proxy, server or all"
 
 
+def test_what_to_stop_must_be_said(shell: Shell) -> None:
+    assert "Missing argument" in shell.refused("cleanup")
+
+
 def test_only_what_was_started_and_only_that_kind(shell: Shell) -> None:
     with subprocess.Popen(SLEEP) as server, subprocess.Popen(SLEEP) as proxy, subprocess.Popen(SLEEP) as other:
         entry(shell, server.pid, psutil.Process(server.pid).create_time(), "server")
@@ -38,7 +42,7 @@ def test_only_what_was_started_and_only_that_kind(shell: Shell) -> None:
         assert server.wait() != 0
         assert proxy.poll() is None
         assert other.poll() is None
-        assert shell.run("cleanup").stdout == f"stopped proxy (pid {proxy.pid}, port 1)\n"
+        assert shell.run("cleanup", "all").stdout == f"stopped proxy (pid {proxy.pid}, port 1)\n"
         assert proxy.wait() != 0
         assert other.poll() is None
         other.kill()

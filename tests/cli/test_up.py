@@ -90,7 +90,7 @@ def test_cleanup_stops_one_after_the_other(shell: Shell) -> None:
         assert [line.split()[1] for line in sorted(servers.splitlines())] == ["decode", "prefill"]
         up.communicate()
     assert up.returncode == 0
-    assert shell.run("cleanup").stdout == "nothing to stop\n"
+    assert shell.run("cleanup", "all").stdout == "nothing to stop\n"
 
 
 def test_a_port_in_use(shell: Shell) -> None:

@@ -190,3 +190,35 @@ def test_a_whole_topology(model: str, listener: int, tmp_path: Path) -> None:
             preflight.check_topology(cpu_topology(model, kv_cache_gib=1, **{**given, name: listener}))
     with pytest.raises(UsageError, match="both on port"):
         preflight.check_topology(cpu_topology(model, **{**given, "proxy_port": given["decode_port"]}))
+
+
+def starting(state: Path, port: int) -> "subprocess.Popen[str]":
+    """Another process that has passed its checks and does not listen yet."""
+    keep = f"from neuron_pd.launcher.ports import reserve_port; reserve_port('127.0.0.1', {port}, 'x')"
+    code = f"{keep}; print('kept', flush=True); input()"
+    environment = {**os.environ, "XDG_STATE_HOME": str(state)}
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_a_port_is_kept_by_the_start_that_was_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(ports, "_reserved", {})
+    first = starting(tmp_path, 45678)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "kept\n"
+    with pytest.raises(PortInUse, match=rf"port 45678, which prefill needs, is kept by pid {first.pid} \("):
+        ports.reserve_port("127.0.0.1", 45678, "prefill")
+    ports.reserve_port("127.0.0.1", 45679, "prefill")
+    first.communicate("")
+    ports.reserve_port("127.0.0.1", 45678, "prefill")
+    ports.reserve_port("127.0.0.1", 45678, "prefill")
+    for lock in ports._reserved.values():
+        os.close(lock)
+
+
+@pytest.mark.parametrize("words", [["extra"], ["extra", "--seed", "7"]])
+def test_a_stray_word_is_not_passed_to_vllm(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="unexpected 'extra'"):
+        preflight.check_vllm_args(words)
+    preflight.check_vllm_args(["--seed", "7"])
