@@ -27,7 +27,7 @@ def command() -> None:
     """Measure TTFT with and without reuse, and report it."""
 
 
-def whole_numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+def token_counts(text: str) -> tuple[int, ...]:
     """Comma-separated token counts; a `k` at the end means 1024."""
     try:
         return tuple(
@@ -52,7 +52,11 @@ def base_url(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option("--prefill-url", callback=base_url, help="The prefill engine, for its transfer metrics.")
 @click.option("--decode-url", callback=base_url, help="The decode engine, for its transfer metrics.")
 @click.option(
-    "--lengths", default="1024,2048,4096,8192", show_default=True, callback=whole_numbers, help="First prompts, tokens."
+    "--lengths",
+    default="1024,2048,4096,8192",
+    show_default=True,
+    callback=lambda context, parameter, text: token_counts(text),
+    help="First prompts, tokens.",
 )
 @click.option("--turns", default=4, show_default=True, help="Turns of each conversation.")
 @click.option("--user-tokens", default=150, show_default=True, help="Tokens of each later user message.")

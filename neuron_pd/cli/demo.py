@@ -89,15 +89,14 @@ def command(
     """
     from neuron_pd.bench.sweep import SweepPlan
     from neuron_pd.bench.target import ServedModel, check_room
-    from neuron_pd.cli.bench import whole_numbers
+    from neuron_pd.cli.bench import token_counts
     from neuron_pd.launcher.preflight import check_topology
     from neuron_pd.launcher.topology import cpu_topology
     from neuron_pd.models import model_dir
 
     console = Console(stderr=True)
     place = out or Path("results") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
-    context = click.get_current_context()
-    plan = SweepPlan(whole_numbers(context, context.command.params[0], lengths or LENGTHS[model]), turns, model=model)
+    plan = SweepPlan(token_counts(lengths or LENGTHS[model]), turns, model=model)
     check_room(ServedModel(model, MAX_MODEL_LEN[model]), plan.lengths, plan.later_tokens)
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise UsageError(f"there is no directory {json_file.absolute().parent}: choose another --json")

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
 
 from neuron_pd import __version__
 from neuron_pd.connector import compat
@@ -60,6 +61,10 @@ class LeaseOnRead(Upstream):
         self._used_leases: OrderedDict[str, None] = OrderedDict()
         self._counts: Counter[str] = Counter()
 
+    @property
+    def _serves_reads(self) -> bool:
+        return bool(self.is_bidirectional_kv_xfer_enabled) and self._prefix_caching and self._one_group
+
     # On D: a turn ends
 
     def request_finished(self, request: "Request", block_ids: Sequence[Any]) -> tuple[bool, dict[str, Any] | None]:
@@ -79,7 +84,7 @@ class LeaseOnRead(Upstream):
         return False, None
 
     def _record(self, handle: Any, request: "Request") -> None:
-        if not (self.is_bidirectional_kv_xfer_enabled and self._prefix_caching and self._one_group):
+        if not self._serves_reads:
             return
         if not isinstance(handle, str) or not compat.is_text_only(request):
             self._counts["records_refused"] += 1
@@ -102,7 +107,8 @@ class LeaseOnRead(Upstream):
 
     def _lease(self, handle: str, pool: Any) -> tuple[AcquireMiss | None, dict[str, Any]]:
         self._pool = pool
-        if not (self.is_bidirectional_kv_xfer_enabled and self._prefix_caching and self._one_group):
+        # Hashes finer than a block (vLLM's partial hits) would name other blocks than the record means.
+        if not self._serves_reads or pool.hash_block_size != self.block_size:
             return AcquireMiss.DISABLED, {}
         if (record := self._ledger.get(handle)) is None:
             return AcquireMiss.UNKNOWN_HANDLE, {}
@@ -292,8 +298,6 @@ class LeaseOnRead(Upstream):
 
     def info(self, pool: Any) -> dict[str, Any]:
         transfer = self.vllm_config.kv_transfer_config
-        from vllm.platforms import current_platform
-
         return EngineInfo(
             version=__version__,
             vllm=compat.VLLM_VERSION,

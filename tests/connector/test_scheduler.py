@@ -145,6 +145,13 @@ def test_an_engine_that_cannot_serve_a_read_says_so(engine: Make, settings: dict
     assert decode.stats()["ledger_records"] == 0
 
 
+def test_hashes_finer_than_a_block_are_not_served(engine: Make) -> None:
+    decode = engine("decode")
+    decode.turn("h", PROMPT)
+    decode.scheduler.kv_cache_manager.block_pool.hash_block_size = 8
+    assert decode.control("acquire", "h") == {"reason": "disabled"}
+
+
 @pytest.mark.parametrize("handle", [5, None, ["h"], {"h": 1}])
 def test_a_handle_that_is_not_text_records_nothing(engine: Make, handle: object) -> None:
     decode = engine("decode")
