@@ -10,7 +10,7 @@ from neuron_pd.proxy.account import CLIENT_LEFT
 from neuron_pd.proxy.breaker import Breaker
 from neuron_pd.proxy.engines import Engine, Engines, Role
 from neuron_pd.proxy.errors import Refusal, error_body
-from neuron_pd.proxy.http import Client, Limits, Request, Responder, Server, Timeouts, serve
+from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts, serve
 from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.passthrough import pass_through
@@ -34,26 +34,27 @@ class Proxy:
         self.settings = settings
         self.metrics = Metrics()
         # A transcript is stored under two keys a turn: with its reply and without.
-        self.store = MemoryStore(2 * settings.max_conversations, settings.conversation_ttl)
+        self.store = MemoryStore(2 * settings.conversations.most, settings.conversations.ttl)
 
     async def __aenter__(self) -> Self:
         """Bind, then look at every engine once. OSError when the port cannot be had."""
         settings, phases = self.settings, self.settings.phases
         self.client = Client(phases.connect, phases.stall)
-        self.engines = Engines(self._pool(Role.PREFILL, settings.prefill), self._pool(Role.DECODE, settings.decode))
+        pools = settings.pools
+        self.engines = Engines(self._pool(Role.PREFILL, pools.prefill), self._pool(Role.DECODE, pools.decode))
         self.legs = Legs(self.client, phases, settings.token, self.metrics)
         self._router = Router(self.engines, self.store, self.legs, self.metrics)
         self._passing = Timeouts(phases.first_byte, phases.idle)
         admin.watch(self.metrics, self.engines, self.store)
-        limits = Limits(max_body=settings.max_body)
-        self.server: Server = await serve(self.handle, settings.host, settings.port, limits, error_body)
-        self.probe = Probe(self.engines, self.client, settings.token, settings.health_interval, settings.health_timeout)
+        listen = settings.listen
+        self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
+        self.probe = Probe(self.engines, self.client, settings.token, settings.watch.interval, settings.watch.timeout)
         await self.probe.once()
         self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.server.close(self.settings.drain)
+        await self.server.close(self.settings.listen.drain)
         for task in self._beside:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

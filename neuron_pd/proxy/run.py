@@ -33,7 +33,7 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
     try:
         await proxy.__aenter__()
     except OSError as error:
-        place = f"{settings.host}:{settings.port}"
+        place = f"{settings.listen.host}:{settings.listen.port}"
         raise UsageError(
             f"cannot listen on {place} ({error.strerror or error}): choose another --host or --port"
         ) from error
@@ -50,7 +50,7 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
 
 def greeting(proxy: Proxy) -> str:
     """One line: where, and what stands behind it."""
-    host = proxy.settings.host
+    host = proxy.settings.listen.host
     shown = f"[{host}]" if ":" in host else host
     engines = proxy.engines
     return f"proxy on http://{shown}:{proxy.port} : {len(engines.prefill)} prefill, {len(engines.decode)} decode"

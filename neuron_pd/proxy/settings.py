@@ -1,8 +1,8 @@
-"""What the proxy is told: engines, timeouts, limits."""
+"""What the proxy is told: one frozen object a topic. Sizes in bytes, times in seconds."""
 
 from dataclasses import dataclass, field
 
-from neuron_pd.proxy.http import Origin
+from neuron_pd.proxy.http import Limits, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,46 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """A whole proxy. Sizes in bytes, times in seconds."""
+class Pools:
+    """The engines as given at start."""
 
     prefill: tuple[Target, ...]
     decode: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where clients are served; `drain`: seconds for answers in flight to end after a signal."""
+
     host: str = "127.0.0.1"
     port: int = 8000
-    token: str | None = None
-    phases: Phases = field(default_factory=Phases)
-    max_body: int = 64 * 1024 * 1024
-    conversation_ttl: float = 3600.0
-    max_conversations: int = 100_000
-    health_interval: float = 2.0
-    health_timeout: float = 2.0
     drain: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """What is remembered of them: seconds after the last use, and how many at most."""
+
+    ttl: float = 3600.0
+    most: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Looking at the engines: every so many seconds, and how long one look may take."""
+
+    interval: float = 2.0
+    timeout: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A whole proxy, one object a topic. `token`: of the engines' control path."""
+
+    pools: Pools
+    listen: Listen = field(default_factory=Listen)
+    phases: Phases = field(default_factory=Phases)
+    limits: Limits = field(default_factory=Limits)
+    conversations: Conversations = field(default_factory=Conversations)
+    watch: Watch = field(default_factory=Watch)
+    token: str | None = None

@@ -13,7 +13,7 @@ import uvloop
 
 from neuron_pd.proxy.app import Proxy
 from neuron_pd.proxy.http import Origin
-from neuron_pd.proxy.settings import Phases, Settings, Target
+from neuron_pd.proxy.settings import Listen, Phases, Pools, Settings, Target, Watch
 from tests.fakes.engine import FakeEngine
 
 CHAT = "/v1/chat/completions"
@@ -97,7 +97,8 @@ def make_settings(prefills: list[FakeEngine], decodes: list[FakeEngine], **setti
     pools = [
         tuple(Target(Origin("127.0.0.1", engine.port), "127.0.0.1") for engine in pool) for pool in (prefills, decodes)
     ]
-    return Settings(pools[0], pools[1], **{"port": 0, "drain": 0.0, "health_interval": 0.2, **settings})
+    quick = {"listen": Listen(port=0, drain=0.0), "watch": Watch(interval=0.2)}
+    return Settings(Pools(*pools), **{**quick, **settings})
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from neuron_pd.core import control
-from neuron_pd.proxy.settings import Phases
+from neuron_pd.proxy.settings import Phases, Watch
 from tests.proxy.conftest import CHAT, Cluster, chat, running, until
 
 LONG = "please tell me everything about the sea and the ships on it"
@@ -125,7 +125,7 @@ async def test_the_only_d_refuses_then_comes_back(cluster: Cluster) -> None:
 
 
 async def test_breaker_recovers_after_a_burst_of_failures() -> None:
-    async with running(health_interval=60.0) as cluster:
+    async with running(watch=Watch(interval=60.0)) as cluster:
         # The first request's connection is a kept-alive one, so it is sent twice.
         cluster.prefill.faults.reset, cluster.prefill.faults.times = True, 4
         statuses = [(await cluster.post(chat(LONG))).status for _ in range(5)]
@@ -239,7 +239,7 @@ def at_rest(cluster: Cluster) -> bool:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_client_leaves_during_prefill(stream: bool) -> None:
-    async with running(health_interval=60.0) as cluster:
+    async with running(watch=Watch(interval=60.0)) as cluster:
         await cluster.post(chat(LONG, conversation_id="c"))
         cluster.prefill.faults.hang = True
         task = await start(cluster, chat(*SECOND, conversation_id="c", stream=stream))
@@ -255,7 +255,7 @@ async def test_client_leaves_during_prefill(stream: bool) -> None:
 
 async def test_client_leaves_during_acquire() -> None:
     """The lease that still comes is given back."""
-    async with running(health_interval=60.0) as cluster:
+    async with running(watch=Watch(interval=60.0)) as cluster:
         await cluster.post(chat(LONG, conversation_id="c"))
         cluster.decode.acquire_delay = 0.2
         task = await start(cluster, chat(*SECOND, conversation_id="c"))
@@ -269,7 +269,7 @@ async def test_client_leaves_during_acquire() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_client_leaves_during_decode(stream: bool) -> None:
-    async with running(health_interval=60.0) as cluster:
+    async with running(watch=Watch(interval=60.0)) as cluster:
         if stream:
             cluster.decode.faults.stall_after = 1
         else:
@@ -286,7 +286,7 @@ async def test_client_leaves_during_decode(stream: bool) -> None:
 
 
 async def test_500_clients_that_send_and_reset() -> None:
-    async with running(health_interval=60.0) as cluster:
+    async with running(watch=Watch(interval=60.0)) as cluster:
         cluster.prefill.faults.head_delay = 0.2
         body = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
         request = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (CHAT.encode(), len(body), body)
@@ -300,7 +300,7 @@ async def test_500_clients_that_send_and_reset() -> None:
 
 
 async def test_a_client_that_reads_slowly_holds_little_memory() -> None:
-    async with running(health_interval=60.0) as cluster:
+    async with running(watch=Watch(interval=60.0)) as cluster:
         event = b"data: " + b"x" * 100_000 + b"\n\n"
         cluster.decode.events = [event] * 300
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.proxy.port, limit=1024)
@@ -319,7 +319,7 @@ async def test_a_client_that_reads_slowly_holds_little_memory() -> None:
 
 
 async def test_a_client_that_never_reads_is_dropped() -> None:
-    async with running(phases=Phases(stall=0.3), health_interval=60.0) as cluster:
+    async with running(phases=Phases(stall=0.3), watch=Watch(interval=60.0)) as cluster:
         cluster.decode.events = [b"data: " + b"x" * 100_000 + b"\n\n"] * 300
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.proxy.port, limit=1024)
         body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}'

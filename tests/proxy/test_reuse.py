@@ -7,6 +7,7 @@ import pytest
 
 from neuron_pd.core import control
 from neuron_pd.core.transfer import FINGERPRINT, HANDLE
+from neuron_pd.proxy.settings import Conversations, Phases
 from tests.proxy.conftest import Cluster, chat, running, until
 
 LONG = "please tell me everything about the sea and the ships on it"
@@ -131,8 +132,6 @@ async def test_d_restarted_and_forgot(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("trouble", ["slow", "error", "nonsense"])
 async def test_acquire_that_fails_costs_reuse_only(trouble: str) -> None:
-    from neuron_pd.proxy.settings import Phases
-
     async with running(phases=Phases(acquire=0.2)) as cluster:
         await cluster.post(chat(LONG, conversation_id="c"))
         if trouble == "slow":
@@ -145,7 +144,7 @@ async def test_acquire_that_fails_costs_reuse_only(trouble: str) -> None:
 
 
 async def test_ttl() -> None:
-    async with running(conversation_ttl=0.0) as cluster:
+    async with running(conversations=Conversations(ttl=0.0)) as cluster:
         await cluster.post(chat(LONG, conversation_id="c"))
         await cluster.post(chat(*SECOND, conversation_id="c"))
         assert not cluster.decode.at(control.ACQUIRE)

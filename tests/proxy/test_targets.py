@@ -2,7 +2,7 @@
 
 import pytest
 
-from neuron_pd.cli.proxy import from_hosts
+from neuron_pd.cli.proxy.engines import from_hosts
 from neuron_pd.errors import UsageError
 from neuron_pd.proxy.http import Origin
 from neuron_pd.proxy.targets import from_options

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from neuron_pd.core.transfer import FINGERPRINT, HANDLE, TURN
+from neuron_pd.proxy.http import Limits
 from tests.proxy.conftest import CHAT, Cluster, chat, running
 
 LONG = "please tell me everything about the sea and the ships on it"
@@ -109,7 +110,7 @@ async def test_a_body_of_30_mib(cluster: Cluster) -> None:
 
 
 async def test_too_large_a_body_is_refused() -> None:
-    async with running(max_body=1000) as cluster:
+    async with running(limits=Limits(max_body=1000)) as cluster:
         answer = await cluster.post(chat("x" * 2000))
         assert (answer.status, answer.json["error"]["type"]) == (413, "invalid_request_error")
         assert not cluster.prefill.generated

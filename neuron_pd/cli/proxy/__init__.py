@@ -1,0 +1,54 @@
+"""`neuron-pd proxy`: the KV-aware multi-turn proxy. Its options are in one module a topic."""
+
+import sys
+from typing import Any
+
+import click
+
+from neuron_pd.cli.proxy.conversations import conversations
+from neuron_pd.cli.proxy.engines import pools
+from neuron_pd.cli.proxy.serving import limits, listen, timeouts
+from neuron_pd.cli.topics import TopicCommand
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(name="proxy", cls=TopicCommand)
+@pools
+@listen
+@timeouts
+@limits
+@conversations
+@click.option("--log-level", default="info", show_default=True, type=click.Choice(LEVELS))
+def command(log_level: str, **values: Any) -> None:
+    """Run the KV-aware multi-turn proxy."""
+    from neuron_pd.core.control import control_token
+    from neuron_pd.launcher.ports import check_port_free
+    from neuron_pd.proxy.run import run
+    from neuron_pd.proxy.settings import Settings
+
+    settings = Settings(
+        pools=pools.of(values),
+        listen=listen.of(values),
+        phases=timeouts.of(values),
+        limits=limits.of(values),
+        conversations=conversations.of(values),
+        token=control_token(),
+    )
+    check_port_free(settings.listen.host, settings.listen.port, "the proxy")
+    log_to_stderr(log_level)
+    run(settings, announce)
+
+
+def announce(line: str) -> None:
+    """Say that the proxy is up."""
+    click.echo(line)
+    sys.stdout.flush()
+
+
+def log_to_stderr(level: str) -> None:
+    import logging
+
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
