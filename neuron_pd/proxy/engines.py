@@ -49,10 +49,10 @@ class Engine:
     load: int = 0
     requests: int = 0
     served: int = 0
+    url: str = field(init=False)  # one string for all that remember this engine
 
-    @property
-    def url(self) -> str:
-        return self.origin.url
+    def __post_init__(self) -> None:
+        self.url = self.origin.url
 
     @property
     def usable(self) -> bool:

@@ -10,10 +10,15 @@ from typing import NamedTuple, Protocol
 
 
 class Known(NamedTuple):
-    """A finished turn: the URL of the decode engine that has its KV, and the handle it recorded it under."""
+    """A finished turn: the URL of the decode engine that has its KV, and the handle it recorded it under.
+
+    `prefill` is the URL of the engine that prefilled it, whose prefix cache may still hold its `tokens` of prompt.
+    """
 
     decode: str
     handle: str
+    prefill: str = ""
+    tokens: int = 0
 
 
 class Store(Protocol):

@@ -189,7 +189,7 @@ class Turn:
             response.close()
             recorded = prefilled is not None and prefilled.params is not None and decode.reads_back
             if recorded and self.tap.finished and self.account.status == 200:
-                await self._remember(decode, handle)
+                await self._remember(self._known(decode, handle, prefilled))
 
     async def _reach(
         self, decode: Engine | None, prefilled: Prefilled | None, handle: str, lost: list[Engine]
@@ -246,8 +246,14 @@ class Turn:
             return JsonTap()
         return StreamTap() if self.conversation.needs_reply else FinishTap()
 
-    async def _remember(self, decode: Engine, handle: str) -> None:
+    @staticmethod
+    def _known(decode: Engine, handle: str, prefilled: Prefilled | None) -> Known:
+        prefill = prefilled.engine.url if prefilled else ""
+        tokens = prefilled.report.prompt if prefilled and prefilled.report else 0
+        return Known(decode.url, handle, prefill, tokens)
+
+    async def _remember(self, known: Known) -> None:
         if self.conversation.final:
             await self.store.drop(self.conversation.lookup)
         elif keys := self.conversation.finished(self.tap.reply()):
-            await self.store.put(keys, Known(decode.url, handle))
+            await self.store.put(keys, known)
