@@ -1,5 +1,6 @@
 """The proxy's own pages: `/health` (the process lives), `/ready` (it can serve, and what is wrong), `/metrics`."""
 
+from collections.abc import Sized
 from typing import Any
 
 import orjson
@@ -47,8 +48,12 @@ def watch(metrics: Metrics, engines: Engines, store: Store) -> None:
         Gauge(f"{prefix}engine_requests_in_flight", "Requests in flight", labels, per_engine("requests")),
         Gauge(f"{prefix}engine_load", "In flight: about prompt tokens on P, requests on D", labels, per_engine("load")),
         Gauge(f"{prefix}engine_usable", "Whether requests may be sent", labels, per_engine("usable")),
-        Gauge(f"{prefix}conversation_keys", "Keys of finished turns held", (), lambda: [([], float(len(store)))]),
     ]
+    if isinstance(store, Sized):
+        held = store
+        metrics.gauges.append(
+            Gauge(f"{prefix}conversation_keys", "Keys of finished turns held", (), lambda: [([], float(len(held)))])
+        )
 
 
 def _describe(engine: Engine) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from neuron_pd.proxy.passthrough import pass_through
 from neuron_pd.proxy.probe import Probe
 from neuron_pd.proxy.relay import BrokenOff
 from neuron_pd.proxy.settings import Settings, Target
-from neuron_pd.proxy.store import MemoryStore
+from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.turn import Router, Turn
 
 log = logging.getLogger("neuron_pd.proxy")
@@ -33,13 +33,12 @@ class Proxy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        # A transcript is stored under two keys a turn: with its reply and without.
-        self.store = MemoryStore(2 * settings.conversations.most, settings.conversations.ttl)
 
     async def __aenter__(self) -> Self:
         """Bind, then look at every engine once. OSError when the port cannot be had."""
         settings, phases = self.settings, self.settings.phases
         self.client = Client(phases.connect, phases.stall)
+        self.store: Store = open_store(settings.conversations, self.metrics.store_failures.add)
         pools = settings.pools
         self.engines = Engines(self._pool(Role.PREFILL, pools.prefill), self._pool(Role.DECODE, pools.decode))
         self.legs = Legs(self.client, phases, settings.token, self.metrics)
@@ -61,6 +60,7 @@ class Proxy:
                 await task
         await self.legs.settle(self.settings.phases.acquire)
         await self.client.close()
+        await self.store.close()
 
     @property
     def port(self) -> int:

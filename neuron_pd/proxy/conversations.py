@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from neuron_pd.proxy.http import Request
+from neuron_pd.proxy.store import KEY_BYTES
 
 # In this order; the first that is present decides. Trace and request ids are never among them.
 SESSION_HEADERS = (
@@ -30,7 +31,6 @@ SESSION_HEADERS = (
 )
 DYNAMO, FINAL = b"x-dynamo-session-id", b"-Final"
 MAX_ID_BYTES = 1024
-KEY_BYTES = 16
 # Completions prompts are hashed in steps of this many characters or tokens.
 STEP = 256
 # What the template renders besides the messages.

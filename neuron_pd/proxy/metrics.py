@@ -80,6 +80,9 @@ class Metrics(Collector):
         self.conversations = Counter(
             f"{prefix}conversation_lookups", "Lookups by source of the identity", "source", "found"
         )
+        self.store_failures = Counter(
+            f"{prefix}store_failures", "Calls of the conversation store that came to nothing", "operation", "kind"
+        )
         self.tokens = Counter(
             f"{prefix}tokens", "Prompt tokens: in all, offered by D, verified and reused by P", "kind"
         )

@@ -49,10 +49,15 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """What is remembered of them: seconds after the last use, and how many at most."""
+    """What is remembered of them: seconds after the last use, how many at most (of an own memory), and where.
+
+    `store` is "memory" or a Redis URL, asked for at most `store_timeout` seconds.
+    """
 
     ttl: float = 3600.0
     most: int = 100_000
+    store: str = "memory"
+    store_timeout: float = 0.025
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,16 @@ if TYPE_CHECKING:
     click.option("--conversation-ttl", default=3600.0, show_default=True, type=click.FloatRange(1), metavar="SECONDS",
                  help="How long an unused conversation is remembered."),
     click.option("--max-conversations", default=100_000, show_default=True, type=click.IntRange(1),
-                 help="How many are remembered, at most."),
+                 help="How many are remembered, at most, in this process."),
+    click.option("--store", default="memory", show_default=True, metavar="memory|URL", envvar="NEURON_PD_STORE",
+                 show_envvar=True, help="Where: redis://HOST:PORT/0 or rediss://… is shared by several proxies."),
+    click.option("--store-timeout", default=0.025, show_default=True, type=click.FloatRange(0.001), metavar="SECONDS",
+                 help="For an answer of the store; then the turn goes on without reuse."),
 )  # fmt: skip
-def conversations(conversation_ttl: float, max_conversations: int) -> "Conversations":
+def conversations(conversation_ttl: float, max_conversations: int, store: str, store_timeout: float) -> "Conversations":
     from neuron_pd.proxy.settings import Conversations
+    from neuron_pd.proxy.store import check_url
 
-    return Conversations(conversation_ttl, max_conversations)
+    if store != "memory":
+        check_url(store)
+    return Conversations(conversation_ttl, max_conversations, store, store_timeout)
