@@ -9,6 +9,7 @@ from neuron_pd.proxy.engines import Engine, Engines
 from neuron_pd.proxy.errors import JSON
 from neuron_pd.proxy.http import Responder
 from neuron_pd.proxy.metrics import Gauge, Metrics
+from neuron_pd.proxy.pools.roster import Roster
 from neuron_pd.proxy.probe import usable_pair
 from neuron_pd.proxy.store import Store
 
@@ -20,10 +21,13 @@ def health(responder: Responder) -> int:
     return 200
 
 
-def ready(engines: Engines, draining: bool, responder: Responder) -> int:
+def ready(roster: Roster, draining: bool, responder: Responder) -> int:
     """200 when at least one P and one D are usable, else 503; always with what is wrong and which setting to change."""
+    engines = roster.engines
     good = usable_pair(engines) and not draining
-    body: dict[str, Any] = {"ready": good, "engines": [_describe(engine) for engine in engines.every]}
+    body: dict[str, Any] = {"ready": good, "engines": [describe(engine) for engine in engines.every]}
+    if roster.problems:
+        body["sources"] = [{"source": source, "what": what} for source, what in roster.problems.items()]
     if draining:
         body["draining"] = True
     status = 200 if good else 503
@@ -56,15 +60,19 @@ def watch(metrics: Metrics, engines: Engines, store: Store) -> None:
         )
 
 
-def _describe(engine: Engine) -> dict[str, Any]:
+def describe(engine: Engine) -> dict[str, Any]:
+    """An engine as pages and calls show it."""
     info = engine.info
     return {
         "role": engine.role,
         "url": engine.url,
-        "usable": bool(engine.alive) and engine.usable,
+        "usable": engine.usable,
+        "draining": engine.draining,
+        "leaving": engine.left,
         "breaker": engine.breaker.state,
         "reuse": engine.reads_back,
         "in_flight": engine.requests,
+        "load": engine.load,
         "problems": [{"what": problem.what, "change": problem.change} for problem in engine.problems],
         "info": None if info is None else {"vllm": info.vllm, "block_size": info.block_size, "model": info.model},
     }

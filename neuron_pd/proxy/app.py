@@ -3,20 +3,25 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Self
 
-from neuron_pd.proxy import admin
+from neuron_pd.proxy import admin, engine_calls
 from neuron_pd.proxy.account import CLIENT_LEFT
 from neuron_pd.proxy.breaker import Breaker
-from neuron_pd.proxy.engines import Engine, Engines, Role
+from neuron_pd.proxy.engines import Engine, Engines, Role, Target
 from neuron_pd.proxy.errors import Refusal, error_body
 from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts, serve
 from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.passthrough import pass_through
+from neuron_pd.proxy.pools.discovery import Discovery
+from neuron_pd.proxy.pools.roster import Roster
+from neuron_pd.proxy.pools.source import Member, Plan
 from neuron_pd.proxy.probe import Probe
 from neuron_pd.proxy.relay import BrokenOff
-from neuron_pd.proxy.settings import Settings, Target
+from neuron_pd.proxy.settings import Pools, Settings
 from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.turn import Router, Turn
 
@@ -35,12 +40,15 @@ class Proxy:
         self.metrics = Metrics()
 
     async def __aenter__(self) -> Self:
-        """Bind, then look at every engine once. OSError when the port cannot be had."""
+        """Bind, then look at every engine once. OSError when the port cannot be had, UsageError for bad pools."""
         settings, phases = self.settings, self.settings.phases
         self.client = Client(phases.connect, phases.stall)
         self.store: Store = open_store(settings.conversations, self.metrics.store_failures.add)
-        pools = settings.pools
-        self.engines = Engines(self._pool(Role.PREFILL, pools.prefill), self._pool(Role.DECODE, pools.decode))
+        clock = asyncio.get_running_loop().time
+        self.engines = Engines(balance=settings.pools.balance)
+        self.roster = Roster(self.engines, partial(_new_engine, clock), clock, settings.pools.linger)
+        self.discovery = Discovery(self.roster, given(settings.pools), settings.pools.file)
+        await self.discovery.start()
         self.legs = Legs(self.client, phases, settings.token, self.metrics)
         self._router = Router(self.engines, self.store, self.legs, self.metrics)
         self._passing = Timeouts(phases.first_byte, phases.idle)
@@ -49,11 +57,13 @@ class Proxy:
         self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
         self.probe = Probe(self.engines, self.client, settings.token, settings.watch.interval, settings.watch.timeout)
         await self.probe.once()
+        self.roster.changed = self.probe.soon
         self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.server.close(self.settings.listen.drain)
+        await self.discovery.stop()
         for task in self._beside:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -95,6 +105,8 @@ class Proxy:
             return await Turn(self._router, request, responder).serve()
         if path in PAGES:
             return self._page(request, responder)
+        if path in engine_calls.CALLS:
+            return engine_calls.answer_call(self.roster, self.settings.token, request, responder)
         return await pass_through(self.engines, self.legs, self._passing, request, responder)
 
     def _page(self, request: Request, responder: Responder) -> int:
@@ -103,15 +115,21 @@ class Proxy:
         if request.path == "/health":
             return admin.health(responder)
         if request.path == "/ready":
-            return admin.ready(self.engines, self.server.draining, responder)
+            return admin.ready(self.roster, self.server.draining, responder)
         return admin.metrics_page(self.metrics, responder)
 
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
             self.store.expire()
+            self.roster.sweep()
 
-    @staticmethod
-    def _pool(role: Role, targets: tuple[Target, ...]) -> list[Engine]:
-        clock = asyncio.get_running_loop().time
-        return [Engine(role, target.origin, Breaker(clock), target.kv_host) for target in targets]
+
+def given(pools: Pools) -> Plan:
+    """The engines and sources that options name."""
+    named = ((Role.PREFILL, pools.prefill), (Role.DECODE, pools.decode))
+    return Plan(tuple(Member(role, target) for role, targets in named for target in targets), pools.sources)
+
+
+def _new_engine(clock: Callable[[], float], role: Role, target: Target) -> Engine:
+    return Engine(role, target.origin, Breaker(clock), target.kv_host)

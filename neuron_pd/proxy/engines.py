@@ -1,4 +1,4 @@
-"""The engines behind the proxy: two pools, and who takes the next request."""
+"""The engines behind the proxy: two pools that engines join and leave, and who takes the next request."""
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +20,14 @@ class Role(StrEnum):
     DECODE = "decode"
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An engine as given: where it listens, and the host under which the others reach its KV side channel."""
+
+    origin: Origin
+    kv_host: str
+
+
 @dataclass(slots=True)
 class Problem:
     """Something wrong with an engine: what, and the setting to change. A `fatal` one keeps it from being used."""
@@ -31,11 +39,14 @@ class Problem:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """One engine. `load` is what it has in flight: prompt tokens (about) on P, requests on D.
+    """One engine. `load` is what it has in flight: prompt tokens to compute (about) on P, requests on D.
 
-    `alive` is the last health check's answer, None before the first. `info` is None for an engine without neuron-pd's
-    connector. `fit`: it can work with the other pool. `kv_host` takes the place of an address that only means something
-    on the engine's own machine.
+    `alive` is the last health check's answer, None before the first: it is not used until it was looked at. `info` is
+    None for an engine without neuron-pd's connector; `ranks` are the engine ids behind its API server, one a
+    data-parallel rank. `fit`: it can work with the other pool. `kv_host` takes the place of an address that only means
+    something on the engine's own machine.
+
+    A `draining` engine gets no new turns, and one that has `left` its pool neither; what it holds can still be read.
     """
 
     role: Role
@@ -44,7 +55,10 @@ class Engine:
     kv_host: str
     alive: bool | None = None
     info: EngineInfo | None = None
+    ranks: Sequence[str] = ()
     fit: bool = True
+    draining: bool = False
+    left: bool = False
     problems: list[Problem] = field(default_factory=list)
     load: int = 0
     requests: int = 0
@@ -55,8 +69,14 @@ class Engine:
         self.url = self.origin.url
 
     @property
+    def answers(self) -> bool:
+        """Whether it may be asked for what it holds."""
+        return bool(self.alive) and self.breaker.allows
+
+    @property
     def usable(self) -> bool:
-        return self.alive is not False and self.fit and self.breaker.allows
+        """Whether it may be given new turns."""
+        return self.fit and not self.draining and not self.left and self.answers
 
     @property
     def reads_back(self) -> bool:
@@ -93,37 +113,86 @@ class Engine:
         return dict(params)
 
 
-class Engines:
-    """The pools. P is chosen by tokens in flight, D by the conversation, else by load."""
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """When a conversation leaves its D for the one with the fewest requests: its own has more than `absolute` requests
+    more, and more than `relative` times as many."""
 
-    def __init__(self, prefill: Iterable[Engine], decode: Iterable[Engine]) -> None:
-        self.prefill = list(prefill)
-        self.decode = list(decode)
-        self._by_url = {engine.url: engine for engine in self.decode}
+    absolute: int = 32
+    relative: float = 1.5
+
+    def tilted(self, load: int, least: int) -> bool:
+        return load - least > self.absolute and load > self.relative * least
+
+
+class Engines:
+    """The pools. P is chosen by tokens in flight and by what it may still hold, D by the conversation, else by load."""
+
+    def __init__(
+        self, prefill: Iterable[Engine] = (), decode: Iterable[Engine] = (), balance: Balance | None = None
+    ) -> None:
+        self.prefill: list[Engine] = []
+        self.decode: list[Engine] = []
+        self.balance = balance or Balance()
+        self._by_name: dict[tuple[Role, str], Engine] = {}
+        for engine in (*prefill, *decode):
+            self.add(engine)
 
     @property
     def every(self) -> list[Engine]:
         return [*self.prefill, *self.decode]
 
-    def for_prefill(self, avoid: Sequence[Engine] = ()) -> Engine:
-        """The P with the fewest tokens in flight; Refusal 503 when none is usable. `avoid` are taken last."""
-        return _least_loaded(self.prefill, avoid, Role.PREFILL)
+    def add(self, engine: Engine) -> None:
+        self._by_name[engine.role, engine.url] = engine
+        self._pool(engine.role).append(engine)
+
+    def drop(self, engine: Engine) -> None:
+        del self._by_name[engine.role, engine.url]
+        self._pool(engine.role).remove(engine)
+
+    def named(self, role: Role, url: str) -> Engine:
+        """KeyError when there is none."""
+        return self._by_name[role, url]
+
+    def find(self, role: Role, url: str) -> Engine | None:
+        return self._by_name.get((role, url))
+
+    def holder(self, url: str) -> Engine | None:
+        """The D at `url` while what it holds can be read: also when it takes no new turns."""
+        engine = self.find(Role.DECODE, url)
+        return engine if engine is not None and engine.answers else None
+
+    def for_prefill(self, avoid: Sequence[Engine] = (), last: str = "", saved: int = 0) -> Engine:
+        """The P that would be through with this prompt first; Refusal 503 when none is usable.
+
+        Tokens in flight decide; at the P with the URL `last`, `saved` tokens need not be computed. None of `avoid`.
+        """
+        return _first(self.prefill, avoid, Role.PREFILL, last, saved)
 
     def for_decode(self, url: str | None = None, avoid: Sequence[Engine] = ()) -> Engine:
-        """The D at `url` while it is usable, else the one with the fewest requests; Refusal 503 when none is."""
-        known = self._by_url.get(url) if url is not None else None
-        if known is not None and known.usable and known not in avoid:
-            return known
-        return _least_loaded(self.decode, avoid, Role.DECODE)
+        """The D at `url` while it is usable and not overloaded, else the one with the fewest requests.
+
+        Refusal 503 when none is usable. None of `avoid`.
+        """
+        least = _first(self.decode, avoid, Role.DECODE)
+        known = self.find(Role.DECODE, url) if url is not None else None
+        if known is None or known is least or not known.usable or known in avoid:
+            return least
+        return least if self.balance.tilted(known.load, least.load) else known
+
+    def _pool(self, role: Role) -> list[Engine]:
+        return self.prefill if role is Role.PREFILL else self.decode
 
 
-def _least_loaded(pool: Sequence[Engine], avoid: Sequence[Engine], role: Role) -> Engine:
+def _first(pool: Sequence[Engine], avoid: Sequence[Engine], role: Role, last: str = "", saved: int = 0) -> Engine:
     best: Engine | None = None
+    best_rank = (0, 0)
     for engine in pool:
         if engine in avoid or not engine.usable:
             continue
-        if best is None or (engine.load, engine.served) < (best.load, best.served):
-            best = engine
+        rank = (engine.load - saved if engine.url == last else engine.load, engine.served)
+        if best is None or rank < best_rank:
+            best, best_rank = engine, rank
     if best is None:
         raise not_ready(f"no {role} engine is ready: the proxy's /ready says why")
     return best

@@ -1,8 +1,9 @@
 """Watching the engines: are they alive, and are they what they were said to be."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -26,6 +27,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class Look(NamedTuple):
+    """What one look at an engine found."""
+
+    alive: bool
+    problems: list[Problem]
+
+
 class Probe:
     """Checks every engine each `interval` seconds: `GET /health`, and the control path's `info`."""
 
@@ -36,49 +44,59 @@ class Probe:
         self._interval = interval
         self._timeouts = Timeouts(timeout, timeout, timeout)
         self._misses: dict[Engine, int] = {}
-        self._said: dict[str, tuple[str, ...]] = {}
+        self._said: dict[Engine, tuple[str, ...]] = {}
+        self._soon = asyncio.Event()
+
+    def soon(self) -> None:
+        """An engine joined: look now."""
+        self._soon.set()
 
     async def run(self) -> None:
         """Check for ever."""
         while True:
-            await asyncio.sleep(self._interval)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), self._interval)
+            self._soon.clear()
             await self.once()
 
     async def once(self) -> None:
         """Check every engine once, side by side, then whether they fit each other."""
         every = self._engines.every
-        found = dict(zip(every, await asyncio.gather(*(self._check(engine) for engine in every)), strict=True))
-        for engine, misfits in _compare(self._engines):
+        looks = await asyncio.gather(*(self._look(engine) for engine in every))
+        found = {engine: look.problems for engine, look in zip(every, looks, strict=True)}
+        for engine, misfits in _compare(every):
             found[engine] += misfits
-        for engine, problems in found.items():
-            engine.diagnosed(problems)
+        for engine, look in zip(every, looks, strict=True):
+            engine.diagnosed(found[engine])
+            if look.alive and not engine.alive:
+                engine.breaker.succeeded()
+            engine.alive = look.alive
             self._say(engine)
+        self._misses = {engine: count for engine, count in self._misses.items() if engine in found}
+        self._said = {engine: said for engine, said in self._said.items() if engine in found}
 
-    async def _check(self, engine: Engine) -> list[Problem]:
-        was = engine.alive
+    async def _look(self, engine: Engine) -> Look:
         try:
             answer = await self._get(engine, b"/health")
         except UpstreamError as error:
             return self._missed(engine, error)
         self._misses.pop(engine, None)
-        engine.alive = answer.status == 200
-        if not engine.alive:
-            return [Problem(f"GET /health answers {answer.status}", "see the engine's log", fatal=True)]
-        if was is False:
-            engine.breaker.succeeded()
+        if answer.status != 200:
+            what = f"GET /health answers {answer.status}"
+            return Look(False, [Problem(what, "see the engine's log", fatal=True)])
         try:
-            return list(self._read_info(engine, await self._get(engine, control.INFO.encode())))
+            return Look(True, list(self._read_info(engine, await self._get(engine, control.INFO.encode()))))
         except UpstreamError as error:
-            return [Problem(f"the control path gives no answer: {error}", "see the engine's log")]
+            return Look(True, [Problem(f"the control path gives no answer: {error}", "see the engine's log")])
 
-    def _missed(self, engine: Engine, error: UpstreamError) -> list[Problem]:
+    def _missed(self, engine: Engine, error: UpstreamError) -> Look:
         """No answer: down at once when it cannot be connected to, but only busy while it is merely slow."""
         misses = self._misses[engine] = self._misses.get(engine, 0) + 1
         late = isinstance(error, TimedOut) or (isinstance(error, ConnectFailed) and not error.refused)
-        slow = late and engine.alive and misses < SLOW_MISSES
+        slow = late and bool(engine.alive) and misses < SLOW_MISSES
         if not slow:
-            engine.alive, engine.info = False, None
-        return [Problem(str(error), f"start it, or correct --{engine.role}", fatal=not slow)]
+            engine.info = None
+        return Look(slow, [Problem(str(error), f"start it, or correct --{engine.role}", fatal=not slow)])
 
     async def _get(self, engine: Engine, path: bytes) -> Answer:
         response = await self._client.request(
@@ -109,10 +127,10 @@ class Probe:
     def _say(self, engine: Engine) -> None:
         """Log an engine's state when it changes."""
         now = tuple(f"{problem.what}; {problem.change}" for problem in engine.problems)
-        if now != self._said.get(engine.url):
+        if now != self._said.get(engine):
             for line in now or ("ready",):
                 log.log(logging.WARNING if now else logging.INFO, "%s %s: %s", engine.role, engine.url, line)
-            self._said[engine.url] = now
+            self._said[engine] = now
 
 
 def control_headers(token: str | None) -> list[Header]:
@@ -121,7 +139,7 @@ def control_headers(token: str | None) -> list[Header]:
 
 def usable_pair(engines: Engines) -> bool:
     """Whether at least one P and one D can serve turns together."""
-    return all(any(engine.alive and engine.usable for engine in pool) for pool in (engines.prefill, engines.decode))
+    return all(any(engine.usable for engine in pool) for pool in (engines.prefill, engines.decode))
 
 
 def _refused_token(token: str | None) -> Problem:
@@ -145,12 +163,12 @@ def _self_evident(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]
         yield Problem("prefix caching is off: nothing to read back", "start it without --no-enable-prefix-caching")
 
 
-def _compare(engines: Engines) -> Iterator[tuple[Engine, list[Problem]]]:
+def _compare(every: Sequence[Engine]) -> Iterator[tuple[Engine, list[Problem]]]:
     """What does not fit between each engine and the first P that says what it is."""
-    reference = next((engine for engine in engines.prefill if engine.info is not None), None)
+    reference = next((one for one in every if one.role is Role.PREFILL and one.info is not None and not one.left), None)
     if reference is None or reference.info is None:
         return
-    for engine in engines.every:
+    for engine in every:
         if engine is not reference and engine.info is not None:
             yield engine, list(_misfits(engine.info, reference.info, reference.url))
 

@@ -26,10 +26,10 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
     def on_signal() -> None:
         (hurry if stop.is_set() else stop).set()
 
+    proxy = Proxy(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    proxy = Proxy(settings)
     try:
         await proxy.__aenter__()
     except OSError as error:
@@ -37,6 +37,7 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
         raise UsageError(
             f"cannot listen on {place} ({error.strerror or error}): choose another --host or --port"
         ) from error
+    loop.add_signal_handler(signal.SIGHUP, proxy.discovery.reload)
     announce(greeting(proxy))
     await stop.wait()
     closing = asyncio.create_task(proxy.__aexit__())

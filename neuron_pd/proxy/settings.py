@@ -1,16 +1,11 @@
 """What the proxy is told: one frozen object a topic. Sizes in bytes, times in seconds."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from neuron_pd.proxy.http import Limits, Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """An engine as given: where it listens, and the host under which the others reach its KV side channel."""
-
-    origin: Origin
-    kv_host: str
+from neuron_pd.proxy.engines import Balance, Target
+from neuron_pd.proxy.http import Limits
+from neuron_pd.proxy.pools.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +27,17 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The engines as given at start."""
+    """The engines as given at start, and where more are found: names and labels to look up, a file that is reread.
 
-    prefill: tuple[Target, ...]
-    decode: tuple[Target, ...]
+    `linger`: seconds for which what an engine holds can still be read after it left.
+    """
+
+    prefill: tuple[Target, ...] = ()
+    decode: tuple[Target, ...] = ()
+    sources: tuple[Source, ...] = ()
+    file: Path | None = None
+    linger: float = 60.0
+    balance: Balance = field(default_factory=Balance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Watch:
 class Settings:
     """A whole proxy, one object a topic. `token`: of the engines' control path."""
 
-    pools: Pools
+    pools: Pools = field(default_factory=Pools)
     listen: Listen = field(default_factory=Listen)
     phases: Phases = field(default_factory=Phases)
     limits: Limits = field(default_factory=Limits)

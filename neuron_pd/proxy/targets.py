@@ -1,16 +1,24 @@
 """Reading engines from what a person typed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from neuron_pd.errors import UsageError
+from neuron_pd.proxy.engines import Target
 from neuron_pd.proxy.http import Origin
-from neuron_pd.proxy.settings import Target
 
 Targets = tuple[Target, ...]
 
 
-def from_options(prefill: Sequence[str], decode: Sequence[str], kv_hosts: Sequence[str]) -> tuple[Targets, Targets]:
-    """P's and D's engines. UsageError for a URL that is none, an empty pool, or an engine named twice."""
+def from_options(
+    prefill: Sequence[str], decode: Sequence[str], kv_hosts: Sequence[str], found: Collection[str] = ()
+) -> tuple[Targets, Targets]:
+    """P's and D's engines. UsageError for a URL that is none, an empty pool, or an engine named twice.
+
+    The pools in `found` may be empty: their engines are looked up elsewhere.
+    """
+    for name, urls in (("prefill", prefill), ("decode", decode)):
+        if not urls and name not in found:
+            raise UsageError(f"no {name} engine given: add --{name} http://HOST:PORT")
     hosts = dict(_kv_host(text) for text in kv_hosts)
     pools = tuple(_pool(option, urls, hosts) for option, urls in (("--prefill", prefill), ("--decode", decode)))
     for target in pools[0]:
@@ -24,8 +32,6 @@ def from_options(prefill: Sequence[str], decode: Sequence[str], kv_hosts: Sequen
 
 
 def _pool(option: str, urls: Sequence[str], kv_hosts: dict[Origin, str]) -> Targets:
-    if not urls:
-        raise UsageError(f"no {option[2:]} engine given: add {option} http://HOST:PORT")
     if bare := [url for url in urls if ":" not in url]:
         raise UsageError(f"{option} {bare[0]!r} is not a URL: write {option} http://HOST:PORT")
     origins = [Origin.parse(url) for url in urls]

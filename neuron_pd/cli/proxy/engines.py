@@ -1,6 +1,7 @@
 """Which engines stand behind the proxy."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 @topic(
     "Engines",
-    click.option("--prefill", multiple=True, metavar="URL", help="A prefill engine, http://HOST:PORT. Repeatable."),
-    click.option("--decode", multiple=True, metavar="URL", help="A decode engine, http://HOST:PORT. Repeatable."),
+    click.option("--prefill", multiple=True, metavar="URL",
+                 help="A prefill engine, http://HOST:PORT; or dns+http://NAME:PORT, one for each address. Repeatable."),
+    click.option("--decode", multiple=True, metavar="URL", help="A decode engine, likewise. Repeatable."),
     click.option("--prefiller-host", "--prefiller-hosts", "prefiller_hosts", multiple=True, metavar="HOST[,HOST…]",
                  help="Hosts of prefill engines, as vLLM's example proxies take them."),
     click.option("--prefiller-port", "--prefiller-ports", "prefiller_ports", multiple=True, metavar="PORT[,PORT…]",
@@ -26,6 +28,17 @@ if TYPE_CHECKING:
                  help="Their ports. [8200]"),
     click.option("--kv-host", multiple=True, metavar="URL=HOST",
                  help="Host of an engine's KV side channel, where it is not the URL's. Repeatable."),
+    click.option("--pools", "pools_file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+                 help="Engines in a YAML file, read again when it changes and on SIGHUP."),
+    click.option("--kubernetes", is_flag=True, help="Engines are pods with the label neuron-pd/role."),
+    click.option("--kubernetes-namespace", default="", metavar="NAME", help="Their namespace. [the proxy's own]"),
+    click.option("--kubernetes-selector", default="", metavar="LABELS", help="Further labels that they have."),
+    click.option("--linger-seconds", default=60.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
+                 help="How long what an engine holds is still read after it left its pool."),
+    click.option("--balance-abs-threshold", default=32, show_default=True, type=click.IntRange(0), metavar="N",
+                 help="A conversation leaves a decode engine with N requests more than the least loaded one,"),
+    click.option("--balance-rel-threshold", default=1.5, show_default=True, type=click.FloatRange(1), metavar="X",
+                 help="and X times as many."),
 )  # fmt: skip
 def pools(
     prefill: Sequence[str],
@@ -35,16 +48,36 @@ def pools(
     decoder_hosts: Sequence[str],
     decoder_ports: Sequence[str],
     kv_host: Sequence[str],
+    pools_file: Path | None,
+    kubernetes: bool,
+    kubernetes_namespace: str,
+    kubernetes_selector: str,
+    linger_seconds: float,
+    balance_abs_threshold: int,
+    balance_rel_threshold: float,
 ) -> "Pools":
+    from neuron_pd.proxy.engines import Balance, Role
+    from neuron_pd.proxy.pools.kubernetes import Kubernetes
+    from neuron_pd.proxy.pools.names import SCHEME, Names
     from neuron_pd.proxy.settings import Pools
     from neuron_pd.proxy.targets import from_options
 
+    if not kubernetes and (kubernetes_namespace or kubernetes_selector):
+        raise UsageError("--kubernetes-namespace and --kubernetes-selector say where to look: add --kubernetes")
+    given = {
+        Role.PREFILL: [*prefill, *from_hosts("prefiller", prefiller_hosts, prefiller_ports, 8100)],
+        Role.DECODE: [*decode, *from_hosts("decoder", decoder_hosts, decoder_ports, 8200)],
+    }
+    names = [Names.parse(role, url) for role, urls in given.items() for url in urls if url.startswith(SCHEME)]
+    plain = [[url for url in urls if not url.startswith(SCHEME)] for urls in given.values()]
+    found = tuple(Role) if pools_file or kubernetes else {name.role for name in names}
+    sources = (*names, *([Kubernetes(kubernetes_namespace, kubernetes_selector)] if kubernetes else ()))
     return Pools(
-        *from_options(
-            (*prefill, *from_hosts("prefiller", prefiller_hosts, prefiller_ports, 8100)),
-            (*decode, *from_hosts("decoder", decoder_hosts, decoder_ports, 8200)),
-            kv_host,
-        )
+        *from_options(plain[0], plain[1], kv_host, found),
+        sources=sources,
+        file=pools_file,
+        linger=linger_seconds,
+        balance=Balance(balance_abs_threshold, balance_rel_threshold),
     )
 
 
