@@ -21,7 +21,10 @@ TURN_HEADER = "X-Neuron-PD-Turn"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One request: what the stream said, when it began and ended, and the headers that say how it was served."""
+    """One request: what the stream said, when it began and ended, and the headers that say how it was served.
+
+    `started`, `head` (when the headers came) and `ended` are of the monotonic clock, in seconds.
+    """
 
     started_at: float
     started: float
@@ -31,6 +34,7 @@ class Outcome:
     error: str
     server_timing: dict[str, float]
     report: TurnReport | None
+    head: float | None = None
 
 
 def session(read_timeout: float = 600.0) -> aiohttp.ClientSession:
@@ -45,11 +49,11 @@ async def stream_chat(
     """Send one chat completion to `url`, read its stream to the end, and time it. `body` gets the streaming options."""
     payload = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
     headers = {**headers, "Content-Type": "application/json"}
-    reply, status, error, answered = Reply(), 0, "", {}
+    reply, status, error, answered, head = Reply(), 0, "", {}, None
     started_at, started = time.time(), time.perf_counter()
     try:
         async with http.post(f"{url}/v1/chat/completions", data=payload, headers=headers) as answer:
-            status, answered = answer.status, dict(answer.headers.items())
+            status, answered, head = answer.status, dict(answer.headers.items()), time.perf_counter()
             if status == 200:
                 await _read(answer, reply)
             else:
@@ -66,6 +70,7 @@ async def stream_chat(
         error=error or reply.error or _early_end(reply),
         server_timing=parse_server_timing(lowered.get("server-timing", "")),
         report=parse_turn(lowered.get(TURN_HEADER.lower(), "")),
+        head=head,
     )
 
 

@@ -34,19 +34,22 @@ def live(console: Console) -> Iterator[OnStep]:
 
 
 def doing(step: Step) -> str:
-    length = f"{step.conversation.length:,} tokens"
     if step.turn == 0:
-        return f"warm-up at {length}"
-    return f"{step.conversation.leg.upper():3} {length}, turn {step.turn}"
+        return f"warm-up at {step.setting}"
+    return ", ".join(part for part in (f"{step.leg.upper():3} {step.setting}", f"turn {step.turn}") if part)
 
 
 def line(record: Record) -> str:
     """One measured turn, as rich markup."""
-    where = f"{record.leg.upper():3}  {record.length:>6,} tokens  turn {record.turn}"
+    tokens = record.length or record.prompt_tokens or 0
+    more = str(record.setting._replace(length=0))
+    where = "  ".join(
+        part for part in (f"{record.leg.upper():3}  {tokens:>6,} tokens", more, f"turn {record.turn}") if part
+    )
     if not record.ok:
         return f"[red]{where}  failed: {escape(record.error)}[/red]"
     ttft = "TTFT        –" if record.ttft_ms is None else f"TTFT {record.ttft_ms:7,.0f} ms"
-    return f"{where}  {ttft}  {escape(served(record))}".rstrip()
+    return f"{where}  {ttft}  {escape(served(record))}  {record.note}".rstrip()
 
 
 def served(record: Record) -> str:

@@ -1,33 +1,32 @@
 """One JSON line for each request, under a header line that says what was run on what.
 
 Times are seconds of the client's monotonic clock (`time.perf_counter`), raw: figures are derived later. Every line is
-written whole and flushed, so a run that is interrupted leaves all that it measured.
+written whole and flushed, so a run that is interrupted leaves all that it measured. Where a cell (one leg of one
+setting) was measured to its end, a line says so, with what the engines counted meanwhile. Version 1 had requests only.
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from neuron_pd.core.transfer import TurnReport
 from neuron_pd.errors import UsageError
 
 FORMAT = "neuron-pd bench"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+RECORDS_NAME = "records.jsonl"  # in a run's directory
 
 OFF, ON = "off", "on"
 
 
 @dataclass(frozen=True, slots=True)
-class Transfers:
-    """What an engine's NIXL metrics counted: transfers that ended, their summed seconds and bytes, and failures."""
-
-    count: float = 0
-    seconds: float = 0.0
-    bytes: float = 0
-    failed: float = 0
+class Counters:
+    """Numbers of an engine that only grow."""
 
     def since(self, before: Self) -> Self | None:
         """What came after `before`; None when a counter went back, because the engine was started anew."""
@@ -35,6 +34,22 @@ class Transfers:
         if any(now < then for now, then in pairs):
             return None
         return type(self)(*(now - then for now, then in pairs))
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any] | None) -> Self | None:
+        return None if body is None else cls(**{f.name: body[f.name] for f in fields(cls) if f.name in body})
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers(Counters):
+    """What an engine's NIXL metrics counted: transfers that ended, their summed seconds, bytes and descriptors, and
+    failures."""
+
+    count: float = 0
+    seconds: float = 0.0
+    bytes: float = 0
+    failed: float = 0
+    descriptors: float = 0
 
     @property
     def mean_ms(self) -> float:
@@ -44,13 +59,53 @@ class Transfers:
 
 
 @dataclass(frozen=True, slots=True)
+class Phases(Counters):
+    """Where an engine's requests spent their time, summed seconds by its own clock, over the `count` that ended.
+
+    `queued` is the time until computing began, and so holds the wait for KV that is read from another engine; `prefill`
+    is from there to the first token; `first_token` is from the request's arrival at the API to the first token.
+    """
+
+    count: float = 0
+    first_token: float = 0.0
+    queued: float = 0.0
+    prefill: float = 0.0
+
+
+class Setting(NamedTuple):
+    """What a measurement varies, the leg aside.
+
+    `length` is the planned first prompt in tokens, 0 where the workload has lengths of its own. `concurrency` is how
+    many conversations there are at a time; where it is 0 they arrive by themselves, `rate` a second, or when a trace
+    says so. `think` is the pause before each later turn in seconds, `link` the emulated interconnect.
+    """
+
+    length: int
+    concurrency: int = 1
+    rate: float = 0.0
+    think: float = 0.0
+    link: str = ""
+
+    def __str__(self) -> str:
+        """For people: what differs from one conversation at a time without pauses."""
+        parts = [f"{self.length:,} tokens" if self.length else ""]
+        parts += [f"{self.concurrency} at a time" if self.concurrency > 1 else ""]
+        parts += [f"{self.rate:g}/s" if self.rate else ""]
+        parts += [f"think {self.think:g} s" if self.think else "", self.link]
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One request as the client saw it, and what the servers said of it.
 
-    `first_token` is the first token of any kind (content, reasoning, tool call), `first_content` the first visible
-    text; `chunks` holds the arrival of every event of the stream. `history` identifies the messages that were sent.
+    `head` is when the answer's headers came; `first_token` is the first token of any kind (content, reasoning, tool
+    call), `first_content` the first visible text; `chunks` holds the arrival of every event of the stream, `pieces` of
+    which held visible text. `history` identifies the messages that were sent.
     `server_timing` is the proxy's `Server-Timing`, in milliseconds by name. `read_back` is what the prefill engine
-    read (D→P), `hand_off` what the decode engine read (P→D); None where the engine's metrics were not available.
+    read (D→P), `hand_off` what the decode engine read (P→D), `prefill_phases` and `decode_phases` where the two spent
+    their time; None where the engine's metrics were not available or other requests were under way.
+    `index` counts a cell's conversations, `note` is the kind of turn, `due` when an open loop meant to send it.
     """
 
     leg: str
@@ -62,9 +117,11 @@ class Record:
     started_at: float
     started: float
     ended: float
+    head: float | None = None
     first_token: float | None = None
     first_content: float | None = None
     chunks: tuple[float, ...] = ()
+    pieces: int = 0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     reply_tokens: int | None = None
@@ -76,6 +133,19 @@ class Record:
     report: TurnReport | None = None
     read_back: Transfers | None = None
     hand_off: Transfers | None = None
+    prefill_phases: Phases | None = None
+    decode_phases: Phases | None = None
+    index: int = 0
+    note: str = ""
+    due: float | None = None
+    concurrency: int = 1
+    rate: float = 0.0
+    think: float = 0.0
+    link: str = ""
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.length, self.concurrency, self.rate, self.think, self.link)
 
     @property
     def ok(self) -> bool:
@@ -84,6 +154,10 @@ class Record:
     @property
     def ttft_ms(self) -> float | None:
         return self._after(self.first_token)
+
+    @property
+    def head_ms(self) -> float | None:
+        return self._after(self.head)
 
     @property
     def content_ms(self) -> float | None:
@@ -108,17 +182,53 @@ class Record:
         report = values.get("report")
         values["report"] = None if report is None else TurnReport.from_json(report)
         for name in ("read_back", "hand_off"):
-            transfers = values.get(name)
-            values[name] = None if transfers is None else Transfers(**transfers)
+            values[name] = Transfers.from_json(values.get(name))
+        for name in ("prefill_phases", "decode_phases"):
+            values[name] = Phases.from_json(values.get(name))
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One leg of one setting that was measured to its end, and what the engines counted meanwhile.
+
+    `engines` holds, by role, how far each number of the control path moved (reads and their reasons, leases, tokens).
+    `seconds` is how long the cell took.
+    """
+
+    leg: str
+    setting: Setting
+    repeat: int
+    requests: int
+    failed: int
+    seconds: float
+    read_back: Transfers | None = None
+    hand_off: Transfers | None = None
+    engines: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, Setting, int]:
+        return self.leg, self.setting, self.repeat
+
+    def as_json(self) -> dict[str, Any]:
+        return {"cell": {**asdict(self), "setting": self.setting._asdict()}}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        values = {f.name: body[f.name] for f in fields(cls) if f.name in body}
+        values["setting"] = Setting(**values["setting"])
+        for name in ("read_back", "hand_off"):
+            values[name] = Transfers.from_json(values.get(name))
         return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A records file: its header, and the requests in the order in which they were made."""
+    """A records file: its header, the requests in the order in which they were made, and the cells that were ended."""
 
     header: dict[str, Any]
     records: list[Record]
+    cells: list[Cell] = field(default_factory=list)
 
 
 class RecordWriter:
@@ -129,14 +239,32 @@ class RecordWriter:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
-                raise UsageError(f"{path} exists already: name another file with --out")
+                raise UsageError(f"{path} exists already: name another place with --out, or go on with --resume")
             self._file = path.open("x", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
         self._line({"format": FORMAT, "version": VERSION, **header})
 
-    def write(self, record: Record) -> None:
-        self._line(record.as_json())
+    @classmethod
+    def resume(cls, path: Path, run: Run) -> Self:
+        """Go on with the file that `run` was read from, as `run` is now: what it leaves out leaves the file, in one
+        step. UsageError when it cannot be written."""
+        draft = path.with_name(f".{path.name}-{os.getpid()}")
+        try:
+            draft.unlink(missing_ok=True)
+            header = {name: value for name, value in run.header.items() if name not in ("format", "version")}
+            writer = cls(draft, header)
+            for record in run.records:
+                writer.write(record)
+            for cell in run.cells:
+                writer.write(cell)
+            draft.rename(path)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+        return writer
+
+    def write(self, line: Record | Cell) -> None:
+        self._line(line.as_json())
 
     def _line(self, body: Mapping[str, Any]) -> None:
         # ASCII escapes: a reply may hold characters that some readers take for line ends.
@@ -152,8 +280,15 @@ class RecordWriter:
         self._file.close()
 
 
+def records_path(path: Path) -> Path:
+    """The records file that `path` names: itself, or the one in the directory of a run."""
+    return path / RECORDS_NAME if path.is_dir() else path
+
+
 def read_run(path: Path) -> Run:
-    """Read a records file; a last line that was cut short is left out. UsageError when it is not one."""
+    """Read a records file, or a run's directory; a last line that was cut short is left out. UsageError when it is not
+    one."""
+    path = records_path(path)
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -161,18 +296,20 @@ def read_run(path: Path) -> Run:
     header = _parsed(lines[0]) if lines else None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise UsageError(f"{path} holds no bench records: name a file that `neuron-pd bench sweep` wrote")
-    if header.get("version") != VERSION:
+    if header.get("version") not in READABLE:
         raise UsageError(
             f"{path} is version {header.get('version')} of the records; this neuron-pd reads version {VERSION}"
         )
-    return Run(header, list(_records(path, lines[1:])))
+    found = list(_lines(path, lines[1:]))
+    records = [line for line in found if isinstance(line, Record)]
+    return Run(header, records, [line for line in found if isinstance(line, Cell)])
 
 
-def _records(path: Path, lines: list[bytes]) -> Iterable[Record]:
+def _lines(path: Path, lines: list[bytes]) -> Iterable[Record | Cell]:
     for number, line in enumerate(lines, start=2):
         body = _parsed(line)
         try:
-            yield Record.from_json(body)
+            yield Cell.from_json(body["cell"]) if "cell" in body else Record.from_json(body)
         except (TypeError, KeyError):
             if body is None and number == len(lines) + 1:
                 return

@@ -1,99 +1,65 @@
-"""The sweep: for each prompt length one multi-turn conversation with reuse off and the same one with reuse on.
+"""The sweep: the same multi-turn conversations with reuse off and with reuse on, under a load.
 
 Both legs say the same words, so that their answers can be compared. What keeps one from warming the other is the
 `cache_salt` of each conversation: vLLM hashes it into a prompt's first block, and through the chain into all others.
 """
 
+import asyncio
 import hashlib
 import json
-import secrets
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from random import Random
 from typing import Any, TypeAlias
 
 from neuron_pd.bench import provenance
 from neuron_pd.bench.client import REUSE_HEADER, Outcome, aiohttp, session, stream_chat
-from neuron_pd.bench.engine_metrics import EngineMeter
-from neuron_pd.bench.records import OFF, ON, Record
+from neuron_pd.bench.engine_metrics import EngineMeter, Reading, moved
+from neuron_pd.bench.records import OFF, ON, Cell, Record, Setting
+from neuron_pd.bench.sweep_plan import Planned, SweepPlan
 from neuron_pd.bench.target import Endpoints, ServedModel, check_room, ruler, served_model
 from neuron_pd.bench.text import Ruler
+from neuron_pd.bench.workloads import Dialogue, History, Message, Turn, Workload, workload
 from neuron_pd.core.control import control_token
-from neuron_pd.errors import EngineError, UsageError
+from neuron_pd.errors import EngineError
 
-TURN_OVERHEAD_TOKENS = 40  # what a chat template may put around one user message and one reply
+__all__ = ["Conversation", "Progress", "Sink", "Step", "SweepPlan", "describe", "run_sweep"]
+
 WARM_UP_REPLY_TOKENS = 8
+OWN_LENGTHS_WARM_UP = 256  # tokens, where the workload has lengths of its own
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPlan:
-    """What to measure. Lengths and sizes are in tokens; `length` is that of a conversation's first prompt.
-
-    `seed` chooses the words; `nonce` makes the salts of this run unlike those of any other. `model` None is the first
-    that the server lists. UsageError for numbers that cannot be measured.
-    """
-
-    lengths: tuple[int, ...] = (1024, 2048, 4096, 8192)
-    turns: int = 4
-    user_tokens: int = 150
-    reply_tokens: int = 32
-    legs: tuple[str, ...] = (OFF, ON)
-    repeats: int = 1
-    seed: int = 0
-    model: str | None = None
-    warm_up: bool = True
-    nonce: str = field(default_factory=lambda: secrets.token_hex(4))
-
-    def __post_init__(self) -> None:
-        if not self.lengths or min(self.lengths) < 16:
-            raise UsageError("prompt lengths must be 16 tokens or more")
-        if self.turns < 2:
-            raise UsageError("a conversation needs at least 2 turns: the first is cold with and without reuse")
-        if min(self.user_tokens, self.reply_tokens, self.repeats) < 1:
-            raise UsageError("user tokens, reply tokens and repeats must be 1 or more")
-        if not self.legs or not set(self.legs) <= {OFF, ON}:
-            raise UsageError("a leg is on or off")
-
-    @property
-    def later_tokens(self) -> int:
-        """At most how many tokens a conversation adds to its first prompt."""
-        return self.turns * (self.user_tokens + self.reply_tokens + TURN_OVERHEAD_TOKENS) - self.user_tokens
-
-    @property
-    def total(self) -> int:
-        """Measured requests."""
-        return len(self.lengths) * self.repeats * len(self.legs) * self.turns
-
-    def conversations(self) -> Iterator["Conversation"]:
-        """In the order of measurement. The leg that goes first alternates, so that neither always has the warm seat."""
-        for index, (length, repeat) in enumerate(product(self.lengths, range(self.repeats))):
-            for leg in self.legs if index % 2 == 0 else reversed(self.legs):
-                yield Conversation(leg, length, repeat, f"bench-{self.nonce}-{leg}-{length}-{repeat}")
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Conversation:
-    """One leg at one length. `name` is its conversation id and its cache salt."""
+    """One conversation of a cell under way. `name` is its conversation id and its cache salt."""
 
-    leg: str
-    length: int
-    repeat: int
+    cell: Planned
+    index: int
     name: str
+    dialogue: Dialogue
+    history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a sweep is: `record` None before a request, the measured turn after it. `turn` 0 is the warm-up."""
+    """Where a sweep is: `record` None before a request, the measured turn after it. `turn` 0 is the warm-up.
 
-    conversation: Conversation
+    `total` is None until it is known how much a workload holds.
+    """
+
+    leg: str
+    setting: Setting
     turn: int
     done: int
-    total: int
+    total: int | None
     record: Record | None = None
 
 
-Sink: TypeAlias = Callable[[Record], None]
+Sink: TypeAlias = Callable[[Record | Cell], None]
 Progress: TypeAlias = Callable[[Step], None]
+Key: TypeAlias = tuple[str, Setting, int]
 
 
 async def describe(
@@ -104,9 +70,11 @@ async def describe(
     `token` is the engines' control token, the environment's if not given.
     """
     token = token or control_token()
+    says = workload(plan.workload)
     async with session() as http:
         model = await served_model(http, endpoints.proxy, plan.model)
-        check_room(model, plan.lengths, plan.later_tokens)
+        if says.sized:
+            check_room(model, plan.lengths, plan.later_tokens)
         engines = {
             role: await provenance.engine_info(http, url, token)
             for role, url in (("prefill", endpoints.prefill), ("decode", endpoints.decode))
@@ -117,135 +85,240 @@ async def describe(
 
 
 async def run_sweep(
-    plan: SweepPlan, endpoints: Endpoints, sink: Sink, progress: Progress | None = None
+    plan: SweepPlan,
+    endpoints: Endpoints,
+    sink: Sink,
+    progress: Progress | None = None,
+    *,
+    done: Collection[Key] = (),
+    token: str | None = None,
 ) -> list[Record]:
-    """Measure one conversation at a time; every record goes to `sink` as soon as it is there.
+    """Measure the plan's cells, those in `done` aside; every record goes to `sink` as soon as it is there.
 
     A failed turn is recorded and ends its conversation. UsageError when the plan does not fit the server, EngineError
     when a warm-up fails.
     """
+    token = token or control_token()
+    says = workload(plan.workload, plan.time_scale)
     async with session() as http:
         model = await served_model(http, endpoints.proxy, plan.model)
-        check_room(model, plan.lengths, plan.later_tokens)
+        if says.sized:
+            check_room(model, plan.lengths, plan.later_tokens)
         measure = await ruler(http, endpoints, model.name)
-        sweep = _Sweep(plan, endpoints, http, model, measure, sink, progress or (lambda step: None))
-        return await sweep.run()
+        engines = EngineMeter(http, endpoints.prefill, token=token), EngineMeter(http, endpoints.decode, token=token)
+        sweep = _Sweep(plan, says, _Client(http, endpoints.proxy, model, plan), measure, engines, sink)
+        return await sweep.run(progress or (lambda step: None), done)
+
+
+class _Client:
+    """Sends a conversation's next request, as the plan says."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, model: ServedModel, plan: SweepPlan) -> None:
+        self._http = http
+        self._url = url
+        self._model = model.name
+        self._plan = plan
+        self.room = model.max_model_len or sys.maxsize
+
+    async def send(self, conversation: Conversation, messages: Sequence[Message], reply_tokens: int) -> Outcome:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": self._busted(messages, conversation.name),
+            "max_tokens": reply_tokens,
+            "temperature": 0,
+            "ignore_eos": self._plan.ignore_eos,
+            "conversation_id": conversation.name,
+        }
+        if self._plan.cache_bust == "salt":
+            body["cache_salt"] = conversation.name
+        if conversation.dialogue.tools:
+            # The template shows the tools; a call would need a parser that belongs to the model.
+            body |= {"tools": list(conversation.dialogue.tools), "tool_choice": "none"}
+        headers = {REUSE_HEADER: "off"} if conversation.cell.leg == OFF else {}
+        return await stream_chat(self._http, self._url, body, headers)
+
+    def _busted(self, messages: Sequence[Message], name: str) -> list[Message]:
+        if self._plan.cache_bust != "prefix":
+            return list(messages)
+        return [{**messages[0], "content": f"[{name}] {messages[0]['content']}"}, *messages[1:]]
 
 
 class _Sweep:
     def __init__(
         self,
         plan: SweepPlan,
-        endpoints: Endpoints,
-        http: aiohttp.ClientSession,
-        model: ServedModel,
+        says: Workload,
+        client: _Client,
         measure: Ruler,
+        engines: tuple[EngineMeter, EngineMeter],
         sink: Sink,
-        progress: Progress,
     ) -> None:
         self._plan = plan
-        self._url = endpoints.proxy
-        self._http = http
-        self._model = model.name
+        self._says = says
+        self._client = client
         self._ruler = measure
+        self._prefill, self._decode = engines
         self._sink = sink
+        self._progress: Progress = lambda step: None
+        self._records: list[Record] = []
+        self._total: int | None = None
+        self._prepared: tuple[str, list[Dialogue]] = ("", [])
+
+    async def run(self, progress: Progress, done: Collection[Key]) -> list[Record]:
         self._progress = progress
-        self._prefill = EngineMeter(http, endpoints.prefill)
-        self._decode = EngineMeter(http, endpoints.decode)
-        self._done: list[Record] = []
+        planned = list(self._plan.cells(sized=self._says.sized, timed=self._says.timed))
+        cells = [cell for cell in planned if cell.key not in done]
+        if self._plan.warm_up and cells:
+            await self._warm_up(cells[0])
+        for cell in cells:
+            dialogues = await self._dialogues(cell)
+            self._total = self._total or len(cells) * sum(len(dialogue.turns) for dialogue in dialogues)
+            await self._measure(cell, dialogues)
+        return self._records
 
-    async def run(self) -> list[Record]:
-        if self._plan.warm_up:
-            await self._warm_up(min(self._plan.lengths))
-        for conversation in self._plan.conversations():
-            await self._converse(conversation)
-        return self._done
+    async def _dialogues(self, cell: Planned) -> list[Dialogue]:
+        """What is said in a cell, made before it begins; both legs of a setting say the same."""
+        setting = cell.setting
+        key, count = f"{self._plan.seed}/{setting.length}/{cell.repeat}", self._plan.conversations_at(setting)
+        wanted = f"{key}/{count}"
+        if self._prepared[0] != wanted:
+            made = await self._says.dialogues(self._ruler, key, self._plan.sizes(setting), count)
+            room = self._client.room
+            fitting = [dialogue.first(self._plan.turns).within(room, self._ruler.chars_per_token) for dialogue in made]
+            self._prepared = wanted, [dialogue for dialogue in fitting if dialogue.turns]
+        return self._prepared[1]
 
-    async def _warm_up(self, length: int) -> None:
+    async def _warm_up(self, cell: Planned) -> None:
         """Two turns that are not recorded: they open the engines' connections to each other in both directions.
 
         Their transfers are waited for as well, or the first measured turn would be given them.
         """
-        conversation = Conversation(ON, length, 0, f"bench-{self._plan.nonce}-warm-up-{length}")
-        self._progress(self._step(conversation, 0))
-        messages: list[dict[str, str]] = []
-        for turn in (1, 2):
-            messages.append(await self._question(f"warm-up/{length}", length, turn))
-            _, outcome = await self._turn(conversation, turn, messages, WARM_UP_REPLY_TOKENS)
+        length = min(self._plan.lengths) if self._says.sized else OWN_LENGTHS_WARM_UP
+        on = cell._replace(leg=ON, setting=cell.setting._replace(length=length))
+        self._progress(Step(ON, on.setting, 0, 0, None))
+        texts = [await self._ruler.text(f"warm-up/{length}/{turn}", tokens) for turn, tokens in ((1, length), (2, 150))]
+        turns = tuple(Turn(({"role": "user", "content": text},), WARM_UP_REPLY_TOKENS) for text in texts)
+        talk = Conversation(on, 0, f"bench-{self._plan.nonce}-warm-up-{length}", Dialogue(turns))
+        for turn in turns:
+            messages = talk.history.request(turn)
+            before = await self._prefill.read(), await self._decode.read()
+            outcome = await self._client.send(talk, messages, turn.reply_tokens)
             if outcome.error:
                 raise EngineError(f"the warm-up at {length} tokens failed: {outcome.error}")
-            messages.append(_answer(outcome))
+            await self._counted(before, outcome)
+            talk.history.answered(messages, turn, outcome.reply.content)
 
-    async def _converse(self, conversation: Conversation) -> None:
-        key = f"{self._plan.seed}/{conversation.length}/{conversation.repeat}"
-        messages: list[dict[str, str]] = []
-        for turn in range(1, self._plan.turns + 1):
-            messages.append(await self._question(key, conversation.length, turn))
-            self._progress(self._step(conversation, turn))
-            record, outcome = await self._turn(conversation, turn, messages, self._plan.reply_tokens)
-            self._done.append(record)
-            self._sink(record)
-            self._progress(replace(self._step(conversation, turn), record=record))
-            if not record.ok:
-                break
-            messages.append(_answer(outcome))
+    async def _measure(self, cell: Planned, dialogues: Sequence[Dialogue]) -> None:
+        """All conversations of a cell, and the line that says that it was ended."""
+        first, began = len(self._records), time.perf_counter()
+        before = [await meter.read() for meter in (self._prefill, self._decode)]
+        stats = [await meter.stats() for meter in (self._prefill, self._decode)]
+        await self._load(cell, dialogues)
+        seconds, records = time.perf_counter() - began, self._records[first:]
+        after = [await m.since(b, expected=False) for m, b in zip((self._prefill, self._decode), before, strict=True)]
+        counted = [moved(await m.stats(), s) for m, s in zip((self._prefill, self._decode), stats, strict=True)]
+        self._sink(
+            Cell(
+                leg=cell.leg,
+                setting=cell.setting,
+                repeat=cell.repeat,
+                requests=len(records),
+                failed=sum(not record.ok for record in records),
+                seconds=seconds,
+                read_back=after[0].transfers,
+                hand_off=after[1].transfers,
+                engines=dict(zip(("prefill", "decode"), counted, strict=True)),
+            )
+        )
 
-    async def _question(self, key: str, length: int, turn: int) -> dict[str, str]:
-        tokens = length - self._ruler.overhead if turn == 1 else self._plan.user_tokens
-        return {"role": "user", "content": await self._ruler.text(f"{key}/{turn}", max(1, tokens))}
+    async def _load(self, cell: Planned, dialogues: Sequence[Dialogue]) -> None:
+        """Closed loop: so many at a time, one after another. Open loop: each at its time, whatever the servers do."""
+        name = f"bench-{self._plan.nonce}-{cell.number}-{cell.leg}-{cell.setting.length}"
+        talks = [Conversation(cell, index, f"{name}-{index}", dialogue) for index, dialogue in enumerate(dialogues)]
+        start, setting = time.perf_counter(), cell.setting
+        async with asyncio.TaskGroup() as group:
+            if setting.concurrency:
+                waiting = iter(talks)
+                for _ in range(setting.concurrency):
+                    group.create_task(self._one_after_another(waiting))
+                return
+            # The same arrivals in both legs.
+            random, at = Random(f"{self._plan.seed}/arrivals/{cell.number}"), 0.0
+            for talk in talks:
+                at += random.expovariate(setting.rate) if setting.rate else 0.0
+                group.create_task(self._converse(talk, start, at))
 
-    async def _turn(
-        self, conversation: Conversation, turn: int, messages: list[dict[str, str]], reply_tokens: int
-    ) -> tuple[Record, Outcome]:
-        before = await self._prefill.read(), await self._decode.read()
-        outcome = await self._send(conversation, messages, reply_tokens)
+    async def _one_after_another(self, waiting: Any) -> None:
+        for talk in waiting:
+            await self._converse(talk)
+
+    async def _converse(self, talk: Conversation, start: float | None = None, arrives: float = 0.0) -> None:
+        """One conversation from its first turn to its last or its first failure; `start` is that of an open loop."""
+        for number, turn in enumerate(talk.dialogue.turns, start=1):
+            due = None
+            if start is not None and (number == 1 or turn.due is not None):
+                due = start + (arrives if turn.due is None else turn.due)
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            elif number > 1:
+                await asyncio.sleep(talk.cell.setting.think)
+            if not await self._take(talk, number, turn, due):
+                return
+
+    async def _take(self, talk: Conversation, number: int, turn: Turn, due: float | None) -> bool:
+        """One turn; whether it was answered."""
+        step = Step(talk.cell.leg, talk.cell.setting, number, len(self._records), self._total)
+        self._progress(step)
+        messages = talk.history.request(turn)
+        alone = talk.cell.setting.concurrency == 1
+        before = (await self._prefill.read(), await self._decode.read()) if alone else (Reading(), Reading())
+        outcome = await self._client.send(talk, messages, turn.reply_tokens)
+        record = _record(talk, number, turn, messages, outcome)
+        if alone:
+            prefill, decode = await self._counted(before, outcome)
+            record = replace(
+                record,
+                read_back=prefill.transfers,
+                hand_off=decode.transfers,
+                prefill_phases=prefill.phases,
+                decode_phases=decode.phases,
+            )
+        record = replace(record, due=due)
+        self._records.append(record)
+        self._sink(record)
+        self._progress(replace(step, done=len(self._records), record=record))
+        talk.history.answered(messages, turn, outcome.reply.content)
+        return record.ok
+
+    async def _counted(self, before: tuple[Reading, Reading], outcome: Outcome) -> tuple[Reading, Reading]:
+        """What the engines counted for one request that was under way alone."""
         reused = outcome.report is not None and outcome.report.reused > 0
-        read_back = await self._prefill.since(before[0], expected=reused)
-        hand_off = await self._decode.since(before[1], expected=not outcome.error)
-        record = _record(conversation, turn, _identify(messages), outcome)
-        return replace(record, read_back=read_back, hand_off=hand_off), outcome
-
-    async def _send(self, conversation: Conversation, messages: list[dict[str, str]], reply_tokens: int) -> Outcome:
-        body = {
-            "model": self._model,
-            "messages": messages,
-            "max_tokens": reply_tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-            "cache_salt": conversation.name,
-            "conversation_id": conversation.name,
-        }
-        headers = {REUSE_HEADER: "off"} if conversation.leg == OFF else {}
-        return await stream_chat(self._http, self._url, body, headers)
-
-    def _step(self, conversation: Conversation, turn: int) -> Step:
-        return Step(conversation, turn, len(self._done), self._plan.total)
+        prefill = await self._prefill.since(before[0], expected=reused)
+        return prefill, await self._decode.since(before[1], expected=not outcome.error)
 
 
-def _answer(outcome: Outcome) -> dict[str, str]:
-    return {"role": "assistant", "content": "".join(outcome.reply.content)}
-
-
-def _identify(messages: list[dict[str, str]]) -> str:
+def _identify(messages: Sequence[Message]) -> str:
     return hashlib.blake2b(json.dumps(messages).encode(), digest_size=8).hexdigest()
 
 
-def _record(conversation: Conversation, turn: int, history: str, outcome: Outcome) -> Record:
-    reply = outcome.reply
+def _record(talk: Conversation, number: int, turn: Turn, messages: Sequence[Message], outcome: Outcome) -> Record:
+    reply, setting = outcome.reply, talk.cell.setting
     details = reply.usage.get("prompt_tokens_details") or {}
     return Record(
-        leg=conversation.leg,
-        length=conversation.length,
-        repeat=conversation.repeat,
-        turn=turn,
-        conversation=conversation.name,
-        history=history,
+        leg=talk.cell.leg,
+        repeat=talk.cell.repeat,
+        turn=number,
+        conversation=talk.name,
+        history=_identify(messages),
+        index=talk.index,
+        note=turn.note,
         started_at=outcome.started_at,
         started=outcome.started,
         ended=outcome.ended,
+        head=outcome.head,
         first_token=reply.first_token,
         first_content=reply.first_content,
         chunks=tuple(reply.chunks),
+        pieces=len(reply.content),
         prompt_tokens=reply.usage.get("prompt_tokens"),
         cached_tokens=details.get("cached_tokens"),
         reply_tokens=reply.usage.get("completion_tokens"),
@@ -255,4 +328,5 @@ def _record(conversation: Conversation, turn: int, history: str, outcome: Outcom
         error=outcome.error,
         server_timing=outcome.server_timing,
         report=outcome.report,
+        **setting._asdict(),
     )

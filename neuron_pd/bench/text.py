@@ -74,8 +74,12 @@ class Ruler:
 
     async def text(self, key: str, tokens: int) -> str:
         """Text of `key` that holds `tokens` tokens, within half a percent (at least 2) where the tokenizer is known."""
+        return await self.fit(lambda chars: words(key, chars), tokens)
+
+    async def fit(self, source: Callable[[int], str], tokens: int) -> str:
+        """As `text`, of the text that `source` gives for about so many characters."""
         size = tokens * self.chars_per_token
-        text = words(key, round(size))
+        text = source(round(size))
         if self.count is None:
             return text
         for _ in range(_ROUNDS):
@@ -83,5 +87,9 @@ class Ruler:
             if abs(counted - tokens) <= max(2, tokens // 200):
                 break
             size *= min(_STRETCH, tokens / max(counted, 1))
-            text = words(key, round(size))
+            text = source(round(size))
         return text
+
+    async def tokens(self, text: str) -> int:
+        """How many tokens a text holds: counted, or estimated from its length."""
+        return await self.count(text) if self.count is not None else round(len(text) / self.chars_per_token)

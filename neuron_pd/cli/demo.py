@@ -89,7 +89,7 @@ def command(
     """
     from neuron_pd.bench.sweep import SweepPlan
     from neuron_pd.bench.target import ServedModel, check_room
-    from neuron_pd.cli.bench import token_counts
+    from neuron_pd.cli.values import token_counts
     from neuron_pd.launcher.preflight import check_topology
     from neuron_pd.launcher.topology import cpu_topology
     from neuron_pd.models import model_dir

@@ -17,6 +17,8 @@ MODEL = "Tiny"
 OVERHEAD = 3
 BYTES_A_TOKEN = 1000
 TRANSFER_SECONDS = 0.004
+DESCRIPTORS = 16
+FIRST_TOKEN_SECONDS, QUEUE_SECONDS, PREFILL_SECONDS = 0.030, 0.006, 0.020
 
 
 @dataclass
@@ -37,6 +39,10 @@ class Endpoint:
     reads: int = 0
     read_tokens: int = 0
     hidden: int = 0
+    token: str | None = None
+    answered: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
 
     async def models(self, request: web.Request) -> web.Response:
         listed = {"id": MODEL, "object": "model", "max_model_len": self.max_model_len}
@@ -49,14 +55,19 @@ class Endpoint:
         count = prompt_tokens(body["messages"]) if "messages" in body else len(body["prompt"].split())
         return web.json_response({"count": count})
 
+    async def stats(self, request: web.Request) -> web.Response:
+        if request.headers.get("x-neuron-pd-token") != self.token:
+            return web.json_response({"error": "no"}, status=401)
+        return web.json_response({"turns_read_back_verified": self.reads, "reused_tokens": self.read_tokens, "kv": 7})
+
     async def info(self, request: web.Request) -> web.Response:
         return web.json_response({"vllm": "0.32.0", "nixl": "1.5.1", "block_size": 16})
 
     async def metrics(self, request: web.Request) -> web.Response:
         if self.hidden:
             self.hidden -= 1
-            return web.Response(text=metrics_page(self.reads - 1, 0))
-        return web.Response(text=metrics_page(self.reads, self.read_tokens))
+            return web.Response(text=metrics_page(self.reads - 1, 0, self.answered))
+        return web.Response(text=metrics_page(self.reads, self.read_tokens, self.answered))
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -65,7 +76,12 @@ class Endpoint:
         turn = (len(body["messages"]) + 1) // 2
         if self.fail_at == ("off" if off else "on", turn):
             return web.json_response({"error": {"message": "no prefill\nengine is ready"}}, status=503)
-        return await self._reply(request, body, off)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self._reply(request, body, off)
+        finally:
+            self.in_flight -= 1
 
     async def _reply(self, request: web.Request, body: dict[str, Any], off: bool) -> web.StreamResponse:
         name, prompt = body.get("conversation_id", ""), prompt_tokens(body["messages"])
@@ -84,6 +100,7 @@ class Endpoint:
         words = reply_words(body, off or not self.diverge)
         await self._stream(stream, words, prompt)
         self.held[name] = prompt + len(words)
+        self.answered += 1
         return stream
 
     async def _stream(self, stream: web.StreamResponse, words: list[str], prompt: int) -> None:
@@ -99,7 +116,7 @@ class Endpoint:
 
 
 def prompt_tokens(messages: list[dict[str, str]]) -> int:
-    return sum(len(message["content"].split()) + OVERHEAD for message in messages)
+    return sum(len((message["content"] or "").split()) + OVERHEAD for message in messages)
 
 
 def reply_words(body: dict[str, Any], truthful: bool) -> list[str]:
@@ -113,7 +130,7 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-def metrics_page(reads: int, tokens: int) -> str:
+def metrics_page(reads: int, tokens: int, answered: int = 0) -> str:
     labels = '{engine="0",model_name="Tiny"}'
     return f"""# HELP vllm:num_requests_running Running.
 # TYPE vllm:num_requests_running gauge
@@ -132,10 +149,26 @@ vllm:nixl_bytes_transferred_sum{labels} {tokens * BYTES_A_TOKEN}
 # HELP vllm:nixl_num_failed_transfers_total Number of failed NIXL KV Cache transfers.
 # TYPE vllm:nixl_num_failed_transfers_total counter
 vllm:nixl_num_failed_transfers_total{labels} 0.0
+# HELP vllm:nixl_num_descriptors Histogram of number of descriptors per NIXL  KV Cache transfers.
+# TYPE vllm:nixl_num_descriptors histogram
+vllm:nixl_num_descriptors_bucket{{engine="0",le="+Inf",model_name="Tiny"}} {reads}
+vllm:nixl_num_descriptors_count{labels} {reads}
+vllm:nixl_num_descriptors_sum{labels} {reads * DESCRIPTORS}
+{_histogram("vllm:time_to_first_token_seconds", answered, answered * FIRST_TOKEN_SECONDS)}
+{_histogram("vllm:request_queue_time_seconds", answered, answered * QUEUE_SECONDS)}
+{_histogram("vllm:request_prefill_time_seconds", answered, answered * PREFILL_SECONDS)}
 # HELP vllm:nixl_xfer_time_seconds_created Histogram of transfer duration for NIXL KV Cache transfers.
 # TYPE vllm:nixl_xfer_time_seconds_created gauge
 vllm:nixl_xfer_time_seconds_created{labels} 1.7e+09
 """
+
+
+def _histogram(name: str, count: int, total: float) -> str:
+    labels = 'engine="0",model_name="Tiny"'
+    return (
+        f"# HELP {name} Histogram.\n# TYPE {name} histogram\n"
+        f'{name}_bucket{{{labels},le="+Inf"}} {count}\n{name}_count{{{labels}}} {count}\n{name}_sum{{{labels}}} {total}'
+    )
 
 
 @asynccontextmanager
@@ -147,6 +180,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[str]:
             web.get("/v1/models", endpoint.models),
             web.post("/tokenize", endpoint.tokenize),
             web.get("/neuron_pd/v1/info", endpoint.info),
+            web.get("/neuron_pd/v1/stats", endpoint.stats),
             web.get("/metrics", endpoint.metrics),
             web.post("/v1/chat/completions", endpoint.chat),
         ]

@@ -50,7 +50,7 @@ async def test_sweep_then_report(endpoint: Endpoint, tmp_path: Path) -> None:
     assert swept.err.count("TTFT") == 8
     (path,) = (tmp_path / "results").iterdir()
     assert len(read_run(path).records) == 8
-    assert f"neuron-pd bench report results/{path.name}" in swept.err
+    assert f"neuron-pd bench report results/{path.name}/records.jsonl" in swept.err
 
     reported = await bench("report", str(path), "--out", "page", "--json", cwd=tmp_path)
     assert reported.code == 0, reported.err
@@ -86,9 +86,38 @@ async def test_ctrl_c_keeps_what_was_measured(endpoint: Endpoint, tmp_path: Path
     kept = read_run(tmp_path / "a.jsonl").records
     assert process.returncode == 130
     assert 2 <= len(kept) < 8
-    assert f"interrupted: {len(kept)} measured requests are kept" in err.decode()
+    assert f"interrupted: {len(kept)} measured requests are kept; go on with --resume a.jsonl" in err.decode()
     assert b"TTFT" in out
     assert b"Traceback" not in err
+
+
+async def test_an_interrupted_run_is_gone_on_with(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.fail_at = ("on", 2)
+    first = await bench("sweep", "--url", endpoint.url, "--out", "run", "--no-warm-up", *QUICK, cwd=tmp_path)
+    assert first.code == 1
+    before = read_run(tmp_path / "run")
+    endpoint.fail_at = None
+    endpoint.requests.clear()
+    again = await bench("sweep", "--resume", "run", "--stats-json-output", "stats.json", cwd=tmp_path)
+    assert again.code == 0, again.err
+    run = read_run(tmp_path / "run")
+    # Only the leg that failed was measured again; the other is as it was.
+    assert {request["off"] for request in endpoint.requests if request["max_tokens"] == 2} == {False}
+    assert len(run.records) == 8
+    assert [r for r in run.records if r.leg == "off"] == [r for r in before.records if r.leg == "off"]
+    assert all(record.ok for record in run.records)
+    assert len(run.header["resumed"]) == 1
+    assert len(json.loads((tmp_path / "stats.json").read_text())) == 8
+    endpoint.requests.clear()
+    assert (await bench("sweep", "--resume", "run/records.jsonl", cwd=tmp_path)).code == 0
+    assert [r for r in endpoint.requests if r["max_tokens"] == 2] == []
+
+
+async def test_failures_within_the_share_allowed_pass(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.fail_at = ("off", 2)
+    arguments = ("sweep", "--url", endpoint.url, *QUICK, "--max-errors")
+    assert (await bench(*arguments, "0.3", "--out", "a", cwd=tmp_path)).code == 0
+    assert (await bench(*arguments, "0.2", "--out", "b", cwd=tmp_path)).code == 1
 
 
 @pytest.mark.parametrize(
@@ -97,6 +126,10 @@ async def test_ctrl_c_keeps_what_was_measured(endpoint: Endpoint, tmp_path: Path
         (("sweep", "--url", "127.0.0.1:8000"), "'127.0.0.1:8000' is not a URL: write it like http://127.0.0.1:8000"),
         (("sweep", "--url", "http://127.0.0.1:1"), "no server answers at http://127.0.0.1:1: start one with"),
         (("sweep", "--lengths", "1024,many"), "--lengths '1024,many' is not a list of token counts"),
+        (("sweep", "--think", "soon"), "--think 'soon' is not a list of numbers: write it like --think 1,4"),
+        (("sweep", "--rate", "1", "--concurrency", "2"), "--rate and --concurrency are two kinds of load"),
+        (("sweep", "--workload", "absent.json"), "--workload absent.json is none of plain, agent"),
+        (("sweep", "--resume", "other.txt"), "other.txt holds no bench records"),
         (("sweep", "--turns", "1"), "a conversation needs at least 2 turns"),
         (("report", "absent.jsonl"), "cannot read absent.jsonl: No such file or directory"),
         (("report", "other.txt"), "other.txt holds no bench records"),

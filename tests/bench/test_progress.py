@@ -1,11 +1,12 @@
 from rich.console import Console
 
 from neuron_pd.bench.progress import doing, line, live
-from neuron_pd.bench.sweep import Conversation, Step
+from neuron_pd.bench.records import Setting
+from neuron_pd.bench.sweep import Step
 
 from .making import record, report
 
-CONVERSATION = Conversation("on", 4096, 0, "name")
+AT = Setting(4096)
 
 
 def test_a_line_for_each_turn() -> None:
@@ -22,13 +23,13 @@ def test_a_failed_turn_shows_its_error_as_it_is() -> None:
 
 
 def test_what_it_is_doing() -> None:
-    assert doing(Step(CONVERSATION, 0, 0, 8)) == "warm-up at 4,096 tokens"
-    assert doing(Step(CONVERSATION, 3, 5, 8)) == "ON  4,096 tokens, turn 3"
+    assert doing(Step("on", AT, 0, 0, 8)) == "warm-up at 4,096 tokens"
+    assert doing(Step("on", AT, 3, 5, 8)) == "ON  4,096 tokens, turn 3"
 
 
 def test_live_prints_the_measured_turns() -> None:
     console = Console(width=120, force_terminal=False)
     with console.capture() as capture, live(console) as on_step:
-        on_step(Step(CONVERSATION, 2, 0, 8))
-        on_step(Step(CONVERSATION, 2, 1, 8, record("on", 4096, 2, 0.25)))
+        on_step(Step("on", AT, 2, 0, 8))
+        on_step(Step("on", AT, 2, 1, 8, record("on", 4096, 2, 0.25)))
     assert "TTFT     250 ms" in capture.get()

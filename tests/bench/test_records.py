@@ -1,8 +1,9 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from neuron_pd.bench.records import RecordWriter, Transfers, read_run
+from neuron_pd.bench.records import Cell, Phases, RecordWriter, Run, Setting, Transfers, read_run
 from neuron_pd.errors import UsageError
 
 from .making import both_legs, read, record, report
@@ -30,6 +31,15 @@ def test_every_field_survives_and_times_stay_exact(tmp_path: Path) -> None:
         report=report(512, verified=528, local=16),
         read_back=read(12.5, 512),
         hand_off=Transfers(),
+        prefill_phases=Phases(1, 0.5, 0.1, 0.3),
+        head=100.25,
+        index=3,
+        note="fork",
+        due=99.5,
+        concurrency=0,
+        rate=0.5,
+        think=30.0,
+        link="1gbit",
     )
     with RecordWriter(tmp_path / "run.jsonl", {}) as writer:
         writer.write(full)
@@ -66,20 +76,66 @@ def test_a_file_that_holds_no_records(tmp_path: Path, text: str) -> None:
 
 def test_another_version_is_named(tmp_path: Path) -> None:
     (tmp_path / "x").write_text('{"format": "neuron-pd bench", "version": 9}\n')
-    with pytest.raises(UsageError, match="is version 9 of the records; this neuron-pd reads version 1"):
+    with pytest.raises(UsageError, match="is version 9 of the records; this neuron-pd reads version 2"):
         read_run(tmp_path / "x")
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_run(tmp_path / "absent")
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match=r"cannot read .*records\.jsonl"):
         read_run(tmp_path)
     written(tmp_path / "run.jsonl")
-    with pytest.raises(UsageError, match="exists already: name another file with --out"):
+    with pytest.raises(UsageError, match="exists already: name another place with --out"):
         RecordWriter(tmp_path / "run.jsonl", {})
     with pytest.raises(UsageError, match="cannot write"):
         RecordWriter(tmp_path / "run.jsonl" / "below.jsonl", {})
+
+
+CELL = Cell("on", Setting(1024, think=5.0), 1, 3, 0, 2.5, Transfers(3, 0.1, 900), None, {"prefill": {"reads": 3}})
+
+
+def test_an_ended_cell_is_a_line_of_its_own(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "records.jsonl", {}) as writer:
+        writer.write(record())
+        writer.write(CELL)
+    run = read_run(tmp_path)
+    assert (run.records, run.cells) == ([record()], [CELL])
+
+
+def test_a_resumed_file_holds_what_was_kept_and_goes_on(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.jsonl")
+    kept = Run({**read_run(path).header, "resumed": ["later"]}, both_legs()[:3], [CELL])
+    with RecordWriter.resume(path, kept) as writer:
+        writer.write(record(turn=9))
+    run = read_run(path)
+    assert run.records == [*both_legs()[:3], record(turn=9)]
+    assert (run.cells, run.header["resumed"], run.header["plan"]) == ([CELL], ["later"], {"turns": 3})
+    assert [file.name for file in tmp_path.iterdir()] == ["records.jsonl"]
+
+
+def test_a_file_of_version_1_is_read(tmp_path: Path) -> None:
+    """As the first release wrote it."""
+    line = {"leg": "on", "length": 64, "repeat": 0, "turn": 2, "conversation": "c", "history": "h", "started_at": 1.0}
+    line |= {
+        "started": 10.0,
+        "ended": 12.0,
+        "first_token": 10.5,
+        "prompt_tokens": 90,
+        "read_back": None,
+        "report": None,
+    }
+    line["hand_off"] = {"count": 1, "seconds": 0.5, "bytes": 10, "failed": 0}
+    lines = [{"format": "neuron-pd bench", "version": 1, "plan": {}}, line]
+    (tmp_path / "old.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (old,) = read_run(tmp_path / "old.jsonl").records
+    assert (old.ttft_ms, old.hand_off, old.setting) == (500.0, Transfers(1, 0.5, 10), Setting(64))
+
+
+def test_settings_in_words() -> None:
+    assert str(Setting(4096)) == "4,096 tokens"
+    assert str(Setting(0, 0, 0.5, 30.0, "1gbit")) == "0.5/s, think 30 s, 1gbit"
+    assert str(Setting(64, 4)) == "64 tokens, 4 at a time"
 
 
 def test_times_are_derived_from_the_raw_ones() -> None:

@@ -1,7 +1,13 @@
+import asyncio
+import json
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
 from neuron_pd.bench import figures
-from neuron_pd.bench.records import Record
+from neuron_pd.bench.records import Cell, Record, Setting
 from neuron_pd.bench.sweep import Step, SweepPlan, describe, run_sweep
 from neuron_pd.bench.target import Endpoints
 from neuron_pd.errors import EngineError, UsageError
@@ -13,9 +19,9 @@ PLAN = SweepPlan(lengths=(64, 128), turns=3, user_tokens=20, reply_tokens=5, non
 
 async def measured(endpoint: Endpoint, plan: SweepPlan = PLAN, metrics: bool = True) -> list[Record]:
     engine = endpoint.url if metrics else None
-    kept: list[Record] = []
+    kept: list[Record | Cell] = []
     records = await run_sweep(plan, Endpoints(endpoint.url, engine, None), kept.append)
-    assert kept == records
+    assert [line for line in kept if isinstance(line, Record)] == records
     return records
 
 
@@ -37,7 +43,7 @@ async def test_legs_say_the_same_words_under_salts_of_their_own(endpoint: Endpoi
     on = [request for request in sent if not request["off"]]
     assert sorted(map(str, (request["messages"] for request in off))) == sorted(map(str, (r["messages"] for r in on)))
     assert {request["cache_salt"] for request in sent} == {
-        f"bench-n0-{leg}-{length}-0" for leg in ("on", "off") for length in (64, 128)
+        f"bench-n0-{cell}-{leg}-{length}-0" for leg in ("on", "off") for cell, length in ((0, 64), (1, 128))
     }
     assert all(request["conversation_id"] == request["cache_salt"] for request in sent)
     assert all((r["temperature"], r["ignore_eos"], r["max_tokens"], r["model"]) == (0, True, 5, MODEL) for r in sent)
@@ -45,7 +51,7 @@ async def test_legs_say_the_same_words_under_salts_of_their_own(endpoint: Endpoi
 
 async def test_the_servers_own_answers_are_the_history(endpoint: Endpoint) -> None:
     records = await measured(endpoint)
-    last = next(r for r in endpoint.requests if r["cache_salt"] == "bench-n0-on-64-0" and len(r["messages"]) == 5)
+    last = next(r for r in endpoint.requests if r["cache_salt"] == "bench-n0-0-on-64-0" and len(r["messages"]) == 5)
     replies = [record.reply for record in records if (record.length, record.leg) == (64, "on")]
     assert [message["content"] for message in last["messages"] if message["role"] == "assistant"] == replies[:2]
 
@@ -133,8 +139,8 @@ async def test_progress_before_and_after_each_turn(endpoint: Endpoint) -> None:
     steps: list[Step] = []
     plan = SweepPlan(lengths=(64,), turns=2, user_tokens=8, reply_tokens=2)
     records = await run_sweep(plan, Endpoints(endpoint.url), lambda record: None, steps.append)
-    assert [(step.conversation.leg, step.turn, step.done, step.total) for step in steps] == [
-        ("on", 0, 0, 4),
+    assert [(step.leg, step.turn, step.done, step.total) for step in steps] == [
+        ("on", 0, 0, None),
         *(("off", turn, done, 4) for turn, done in ((1, 0), (1, 1), (2, 1), (2, 2))),
         *(("on", turn, done, 4) for turn, done in ((1, 2), (1, 3), (2, 3), (2, 4))),
     ]
@@ -162,6 +168,133 @@ async def test_a_plan_that_does_not_fit_is_refused_before_anything_is_sent(endpo
     assert endpoint.requests == []
 
 
+async def test_every_load_and_think_time_is_a_cell_of_its_own(endpoint: Endpoint) -> None:
+    plan = replace(PLAN, lengths=(64,), turns=2, concurrency=(1, 3), think=(0.0, 0.01), legs=("on",))
+    kept: list[Record | Cell] = []
+    records = await run_sweep(plan, Endpoints(endpoint.url), kept.append)
+    cells = [line for line in kept if isinstance(line, Cell)]
+    assert [cell.setting for cell in cells] == [
+        Setting(64, 1),
+        Setting(64, 1, think=0.01),
+        Setting(64, 3),
+        Setting(64, 3, think=0.01),
+    ]
+    assert [cell.requests for cell in cells] == [2, 2, 6, 6]
+    assert {record.index for record in records if record.concurrency == 3} == {0, 1, 2}
+    paused = [record for record in records if record.setting == Setting(64, 1, think=0.01)]
+    assert paused[1].started - paused[0].ended >= 0.01
+
+
+async def until_in_flight(endpoint: Endpoint, requests: int) -> None:
+    while endpoint.in_flight < requests:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def test_a_closed_loop_keeps_so_many_under_way(endpoint: Endpoint) -> None:
+    endpoint.stall = asyncio.Event()
+    plan = replace(PLAN, lengths=(64,), turns=2, concurrency=(3,), conversations=5, legs=("on",), warm_up=False)
+    sweeping = asyncio.ensure_future(run_sweep(plan, Endpoints(endpoint.url), lambda line: None))
+    await until_in_flight(endpoint, 3)
+    endpoint.stall.set()
+    records = await sweeping
+    assert endpoint.most_in_flight == 3
+    assert sorted({record.index for record in records}) == [0, 1, 2, 3, 4]
+    # Not one request was alone, so what the engines counted belongs to none of them.
+    assert {record.read_back for record in records} == {None}
+
+
+async def test_an_open_loop_sends_at_its_times_whatever_the_servers_do(endpoint: Endpoint) -> None:
+    endpoint.stall = asyncio.Event()
+    plan = replace(PLAN, lengths=(64,), turns=2, rates=(200.0,), conversations=6, warm_up=False)
+    sweeping = asyncio.ensure_future(run_sweep(plan, Endpoints(endpoint.url), lambda line: None))
+    await until_in_flight(endpoint, 6)
+    endpoint.stall.set()
+    records = await sweeping
+    for leg in ("on", "off"):
+        first = [record for record in records if (record.leg, record.turn) == (leg, 1)]
+        assert sorted(record.index for record in first) == list(range(6))
+        assert all(record.due is not None and record.started >= record.due for record in first)
+    dues = [sorted(r.due or 0 for r in records if (r.leg, r.turn) == (leg, 1)) for leg in ("on", "off")]
+    gaps = [[late - early for early, late in pairwise(leg)] for leg in dues]
+    assert gaps[0] == pytest.approx(gaps[1])
+    assert len({round(gap, 6) for gap in gaps[0]}) == 5
+
+
+async def test_a_cell_holds_what_the_engines_counted(endpoint: Endpoint) -> None:
+    endpoint.token = "secret"
+    plan = replace(PLAN, lengths=(64,), concurrency=(2,))
+    kept: list[Record | Cell] = []
+    await run_sweep(plan, Endpoints(endpoint.url, endpoint.url), kept.append, token="secret")
+    off, on = (line for line in kept if isinstance(line, Cell))
+    assert (off.leg, on.leg, on.requests, on.failed) == ("off", "on", 6, 0)
+    assert off.read_back is not None
+    assert on.read_back is not None
+    assert (off.read_back.count, on.read_back.count) == (0, 4)
+    assert on.engines["prefill"]["turns_read_back_verified"] == 4
+    assert on.engines["decode"] == {}
+
+
+async def test_phases_stand_beside_each_lone_request(endpoint: Endpoint) -> None:
+    records = await measured(endpoint, replace(PLAN, lengths=(64,)))
+    phases = records[-1].prefill_phases
+    assert phases is not None
+    assert (phases.count, phases.prefill) == (1, pytest.approx(0.020))
+    assert records[-1].decode_phases is None
+    assert records[-1].head is not None
+    assert records[-1].started < records[-1].head <= (records[-1].first_token or 0)
+    assert records[-1].pieces == 5
+
+
+async def test_cells_that_were_done_are_not_measured_again(endpoint: Endpoint) -> None:
+    done = {("off", Setting(64), 0), ("on", Setting(64), 0), ("off", Setting(128), 0)}
+    records = await run_sweep(PLAN, Endpoints(endpoint.url), lambda line: None, done=done)
+    assert {(record.leg, record.length) for record in records} == {("on", 128)}
+    everything = {*done, ("on", Setting(128), 0)}
+    endpoint.requests.clear()
+    assert await run_sweep(PLAN, Endpoints(endpoint.url), lambda line: None, done=everything) == []
+    assert [r for r in endpoint.requests if "cache_salt" in r] == []
+
+
+async def test_an_agents_session_forks_compacts_and_keeps_the_answers(endpoint: Endpoint) -> None:
+    plan = replace(PLAN, lengths=(400,), turns=7, workload="agent", legs=("on",), reply_tokens=6)
+    records = await measured(endpoint, plan, metrics=False)
+    sent = [request for request in endpoint.requests if "warm-up" not in request["cache_salt"]]
+    assert [record.note for record in records][-3:] == ["fork", "tool result", "compaction"]
+    assert all(request["tool_choice"] == "none" and len(request["tools"]) == 4 for request in sent)
+    assert sent[1]["messages"][-2] == {"role": "assistant", "content": records[0].reply}
+    # The fork continues after turn 2, the compaction after nothing but the system prompt.
+    assert sent[4]["messages"][:-1] == sent[2]["messages"][:-1]
+    assert sent[6]["messages"][0] == sent[0]["messages"][0]
+    assert len(sent[6]["messages"]) == 3
+    # Turn 3 is followed by a question: half of its reply is left out as reasoning.
+    words = records[2].reply.split()
+    assert sent[3]["messages"][-2]["content"].split() == words[3:]
+
+
+async def test_caches_are_kept_apart_by_a_prefix_where_a_salt_is_not_known(endpoint: Endpoint) -> None:
+    await measured(endpoint, replace(PLAN, lengths=(64,), cache_bust="prefix"), metrics=False)
+    first = {request["messages"][0]["content"].split()[0] for request in endpoint.requests}
+    assert first == {"[bench-n0-warm-up-64]", "[bench-n0-0-off-64-0]", "[bench-n0-0-on-64-0]"}
+    assert not any("cache_salt" in request for request in endpoint.requests)
+    endpoint.requests.clear()
+    await measured(endpoint, replace(PLAN, lengths=(64,), cache_bust="none", ignore_eos=False), metrics=False)
+    assert not any("cache_salt" in request or request["ignore_eos"] for request in endpoint.requests)
+    assert not any(request["messages"][0]["content"].startswith("[") for request in endpoint.requests)
+
+
+async def test_a_file_brings_its_own_lengths(endpoint: Endpoint, tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "one two three"}, {"role": "assistant", "content": "four five"}]
+    long = [{"role": "user", "content": "word " * 9000}]
+    items = [{"id": str(n), "messages": messages} for n, messages in enumerate((said * 3, long, said))]
+    (tmp_path / "talk.json").write_text(json.dumps(items))
+    plan = replace(PLAN, workload=str(tmp_path / "talk.json"), turns=0)
+    records = await measured(endpoint, plan, metrics=False)
+    assert {record.length for record in records} == {0}
+    # The second is longer than the model.
+    assert [(r.index, r.turn) for r in records if r.leg == "on"] == [(0, 1), (0, 2), (0, 3), (1, 1)]
+    assert {record.reply_tokens for record in records} == {2}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -171,8 +304,21 @@ async def test_a_plan_that_does_not_fit_is_refused_before_anything_is_sent(endpo
         ({"reply_tokens": 0}, "must be 1 or more"),
         ({"repeats": 0}, "must be 1 or more"),
         ({"legs": ("sideways",)}, "a leg is on or off"),
+        ({"turns": 0}, "at least 2 turns"),
+        ({"concurrency": (0,)}, "concurrency must be 1 or more"),
+        ({"rates": (0.0,)}, "arrival rates must be above 0"),
+        ({"think": (-1.0,)}, "think times must be 0 seconds or more"),
+        ({"conversations": 0}, "conversations must be 1 or more"),
+        ({"cache_bust": "luck"}, "a cache is busted by salt, prefix, none"),
     ],
 )
 def test_plans_that_cannot_be_measured(change: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SweepPlan(**change)  # type: ignore[arg-type]
+
+
+def test_a_plan_is_read_back_from_its_header_under_another_nonce() -> None:
+    plan = replace(PLAN, think=(0.0, 5.0), rates=(0.5,), seed=7)
+    again = SweepPlan.from_json(json.loads(json.dumps(asdict(plan))))
+    assert again.nonce != plan.nonce
+    assert replace(again, nonce=plan.nonce) == plan

@@ -1,0 +1,194 @@
+"""`neuron-pd bench sweep`: measure, and keep every request."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from neuron_pd.cli import INTERRUPTED
+from neuron_pd.cli.values import base_url, numbers, token_counts
+from neuron_pd.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from neuron_pd.bench.records import Cell, Record, RecordWriter
+    from neuron_pd.bench.sweep import Key, SweepPlan
+    from neuron_pd.bench.target import Endpoints
+
+LEGS = {"both": ("off", "on"), "on": ("on",), "off": ("off",)}
+PRESETS = ("article",)
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+@dataclass(slots=True)
+class Session:
+    """One sweep on its way into a file: what is planned, what was done before, and what is measured now."""
+
+    plan: "SweepPlan"
+    endpoints: "Endpoints"
+    path: Path
+    done: "frozenset[Key]" = frozenset()
+    records: "list[Record]" = field(default_factory=list)
+
+
+@click.command()
+@click.option("--url", callback=base_url, help=f"The proxy. [{DEFAULT_URL}]")
+@click.option("--prefill-url", callback=base_url, help="The prefill engine, for what it counts.")
+@click.option("--decode-url", callback=base_url, help="The decode engine, for what it counts.")
+@click.option("--preset", type=click.Choice(PRESETS), help="Lengths, turns and sizes of the published measurement.")
+@click.option("--lengths", metavar="TOKENS,...", help="First prompts. [1024,2048,4096,8192]")
+@click.option("--turns", type=int, help="Turns of each conversation. [4, or all that a file has]")
+@click.option("--user-tokens", type=int, help="Tokens of each later user message. [150]")
+@click.option("--reply-tokens", type=int, help="Tokens of each reply. [32]")
+@click.option("--workload", metavar="plain|agent|FILE", help="What is said. [plain]")
+@click.option("--time-scale", type=float, help="Seconds that a second of a trace lasts. [1]")
+@click.option("--concurrency", metavar="N,...", callback=numbers, help="Conversations at a time, closed loop. [1]")
+@click.option("--rate", "rates", metavar="R,...", callback=numbers, help="Conversations arriving a second, open loop.")
+@click.option("--conversations", type=int, help="Conversations of each cell. [by the load; all of a file]")
+@click.option("--think", metavar="SECONDS,...", callback=numbers, help="Pause before each later turn. [0]")
+@click.option("--leg", type=click.Choice(list(LEGS)), default="both", show_default=True, help="Reuse off, on, or both.")
+@click.option("--repeats", type=int, help="Times that everything is measured, with words of its own. [1]")
+@click.option("--warm-up/--no-warm-up", default=True, show_default=True, help="Two unrecorded turns first.")
+@click.option("--cache-bust", metavar="salt|prefix|none", help="What keeps conversations apart in caches. [salt]")
+@click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="Replies of the length asked for.")
+@click.option("--max-errors", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="SHARE",
+              help="Failed requests beyond which the exit status is 1.")  # fmt: skip
+@click.option("--seed", type=int, help="Chooses the words and the arrivals. [0]")
+@click.option("--model", help="The served model's name. [the first that is served]")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory of the run, or a .jsonl file. [results/TIME]")
+@click.option("--resume", type=click.Path(path_type=Path), help="Go on with an interrupted run, as it was planned.")
+@click.option("--stats-json-output", "stats_json", type=click.Path(path_type=Path, dir_okay=False),
+              help="Also write per-request statistics as vLLM's multi-turn benchmark does.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON instead of a table.")
+def sweep(
+    url: str | None,
+    prefill_url: str | None,
+    decode_url: str | None,
+    out: Path | None,
+    resume: Path | None,
+    max_errors: float,
+    stats_json: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Hold the same conversations with reuse off and on, and record every request.
+
+    Ctrl-C keeps what was measured, and --resume goes on from there. Exit status 1 when requests failed.
+    """
+    urls = {"proxy": url, "prefill": prefill_url, "decode": decode_url}
+    told = {name: value for name, value in urls.items() if value}
+    session = _resumed(resume, told) if resume else _new(out, told, given)
+    records = session.records
+    try:
+        asyncio.run(_measure(session, resume is not None))
+    except KeyboardInterrupt:
+        told_how = f"go on with --resume {session.path}"
+        click.echo(f"interrupted: {len(records)} measured requests are kept; {told_how}", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    finally:
+        _finish(session, stats_json, as_json)
+    failed = [record for record in records if not record.ok]
+    if len(failed) > max_errors * len(records):
+        raise EngineError(f"{len(failed)} of {len(records)} requests failed; the first: {failed[0].error}")
+
+
+def _new(out: Path | None, urls: dict[str, str], given: dict[str, Any]) -> Session:
+    from neuron_pd.bench.records import RECORDS_NAME
+    from neuron_pd.bench.target import Endpoints
+
+    place = out or Path("results") / f"{datetime.now():%Y%m%d-%H%M%S}"
+    path = place if place.suffix == ".jsonl" else place / RECORDS_NAME
+    return Session(_plan(**given), Endpoints(**{"proxy": DEFAULT_URL, **urls}), path)
+
+
+def _plan(preset: str | None, leg: str, lengths: str | None, **given: Any) -> "SweepPlan":
+    from neuron_pd.bench.sweep_plan import ARTICLE, SweepPlan
+    from neuron_pd.bench.workloads import SYNTHETIC
+
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if lengths is not None:
+        chosen["lengths"] = token_counts(lengths)
+    if chosen.get("rates") and chosen.get("concurrency"):
+        raise UsageError("--rate and --concurrency are two kinds of load: choose one")
+    if chosen.get("workload") not in (None, *SYNTHETIC):
+        chosen.setdefault("turns", 0)
+    return SweepPlan(legs=LEGS[leg], **{**(ARTICLE if preset else {}), **chosen})
+
+
+def _resumed(resume: Path, urls: dict[str, str]) -> Session:
+    """The session that a run's header describes, less the cells that were measured without a failure."""
+    from neuron_pd.bench.records import read_run, records_path
+    from neuron_pd.bench.sweep_plan import SweepPlan
+    from neuron_pd.bench.target import Endpoints
+
+    run = read_run(resume)
+    try:
+        plan = SweepPlan.from_json(run.header["plan"])
+        endpoints = Endpoints(**{**run.header["urls"], **urls})
+    except (KeyError, TypeError):
+        raise UsageError(f"{resume} does not say how it was planned: it cannot be gone on with") from None
+    done = frozenset(cell.key for cell in run.cells if not cell.failed)
+    kept = [record for record in run.records if (record.leg, record.setting, record.repeat) in done]
+    return Session(plan, endpoints, records_path(resume), done, kept)
+
+
+async def _measure(session: Session, resumed: bool) -> None:
+    from neuron_pd.bench.progress import live
+    from neuron_pd.bench.records import Record
+    from neuron_pd.bench.sweep import describe, run_sweep
+
+    plan, header = await describe(session.plan, session.endpoints, ["neuron-pd", *sys.argv[1:]])
+    with _writer(session, header, resumed) as writer, live(Console(stderr=True)) as progress:
+
+        def sink(line: "Record | Cell") -> None:
+            writer.write(line)
+            if isinstance(line, Record):
+                session.records.append(line)
+
+        await run_sweep(plan, session.endpoints, sink, progress, done=session.done)
+
+
+def _writer(session: Session, header: dict[str, Any], resumed: bool) -> "RecordWriter":
+    from neuron_pd.bench.records import RecordWriter, Run, read_run
+
+    if not resumed:
+        return RecordWriter(session.path, header)
+    before = read_run(session.path)
+    earlier = [*before.header.get("resumed", []), {name: header[name] for name in ("started_at", "command")}]
+    cells = [cell for cell in before.cells if cell.key in session.done]
+    return RecordWriter.resume(session.path, Run({**before.header, "resumed": earlier}, session.records, cells))
+
+
+def _finish(session: Session, stats_json: Path | None, as_json: bool) -> None:
+    if not session.records:
+        return
+    show_figures(session.records, as_json)
+    if stats_json is not None:
+        from neuron_pd.bench.vllm_statistics import write_statistics
+
+        write_statistics(session.records, stats_json)
+    message = f"records: {session.path}\nreport:  neuron-pd bench report {session.path}"
+    Console(stderr=True).print(message, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_figures(records: "Sequence[Record]", as_json: bool) -> None:
+    """The figures on stdout: a table, or JSON."""
+    from neuron_pd.bench import figures
+    from neuron_pd.bench.report import table
+
+    if as_json:
+        click.echo(json.dumps(figures.demo_json(records), indent=2))
+        return
+    console = Console()
+    console.print(table(figures.summary(records)))
+    equal, total = figures.answers(records)
+    if total:
+        console.print(f"answers: {equal} of {total} ON answers equal the OFF answers", highlight=False)
+    for warning in figures.warnings(records):
+        console.print(f"note: {warning}", highlight=False, markup=False)
