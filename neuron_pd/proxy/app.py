@@ -5,11 +5,14 @@ import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 from typing import Self
 
 from neuron_pd.proxy import admin, engine_calls
 from neuron_pd.proxy.account import CLIENT_LEFT
+from neuron_pd.proxy.apis import GENERATE
 from neuron_pd.proxy.breaker import Breaker
+from neuron_pd.proxy.conversations import Scope, response_key
 from neuron_pd.proxy.engines import Engine, Engines, Role, Target
 from neuron_pd.proxy.errors import Refusal, error_body
 from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts, serve
@@ -21,14 +24,15 @@ from neuron_pd.proxy.pools.roster import Roster
 from neuron_pd.proxy.pools.source import Member, Plan
 from neuron_pd.proxy.probe import Probe
 from neuron_pd.proxy.relay import BrokenOff
+from neuron_pd.proxy.sessions import SESSIONS, end_session, tenant_of
 from neuron_pd.proxy.settings import Pools, Settings
 from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.turn import Router, Turn
 
 log = logging.getLogger("neuron_pd.proxy")
 
-GENERATE = frozenset(("/v1/chat/completions", "/v1/completions"))
 PAGES = frozenset(("/health", "/ready", "/metrics"))
+RESPONSE = "/v1/responses/"
 EXPIRE_SECONDS = 5.0
 
 
@@ -50,7 +54,9 @@ class Proxy:
         self.discovery = Discovery(self.roster, given(settings.pools), settings.pools.file)
         await self.discovery.start()
         self.legs = Legs(self.client, phases, settings.token, self.metrics)
-        self._router = Router(self.engines, self.store, self.legs, self.metrics)
+        # What proxies with one control token share, they find under the same keys; nobody else can guess them.
+        secret = sha256(settings.token.encode()).digest() if settings.token else b""
+        self._router = Router(self.engines, self.store, self.legs, self.metrics, secret)
         self._passing = Timeouts(phases.first_byte, phases.idle)
         admin.watch(self.metrics, self.engines, self.store)
         listen = settings.listen
@@ -102,12 +108,24 @@ class Proxy:
     async def _route(self, request: Request, responder: Responder) -> int:
         path = request.path
         if path in GENERATE and request.method == b"POST":
-            return await Turn(self._router, request, responder).serve()
+            return await Turn(self._router, request, responder, tenant_of(request)).serve()
+        if path.startswith(SESSIONS):
+            return await end_session(self._router, request, responder, tenant_of(request))
         if path in PAGES:
             return self._page(request, responder)
         if path in engine_calls.CALLS:
             return engine_calls.answer_call(self.roster, self.settings.token, request, responder)
-        return await pass_through(self.engines, self.legs, self._passing, request, responder)
+        at = await self._holder(request)
+        return await pass_through(self.engines, self.legs, self._passing, request, responder, at)
+
+    async def _holder(self, request: Request) -> str | None:
+        """The D that keeps the response which a path names."""
+        if not request.path.startswith(RESPONSE):
+            return None
+        name = request.path.removeprefix(RESPONSE).partition("/")[0]
+        scope = Scope(tenant_of(request), secret=self._router.secret)
+        known = await self.store.first([response_key(scope, name)])
+        return known.decode if known else None
 
     def _page(self, request: Request, responder: Responder) -> int:
         if request.method not in (b"GET", b"HEAD"):

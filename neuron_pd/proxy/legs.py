@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -21,7 +21,9 @@ from neuron_pd.proxy.settings import Phases
 log = logging.getLogger("neuron_pd.proxy")
 
 # From the client to the engines: not what would make their answers unreadable here, nor what only the proxy may say.
-NOT_FORWARDED = frozenset((b"accept-encoding", control.TOKEN_HEADER.encode(), b"x-neuron-pd-reuse"))
+NOT_FORWARDED = frozenset(
+    (b"accept-encoding", control.TOKEN_HEADER.encode(), b"x-neuron-pd-reuse", b"x-neuron-pd-session")
+)
 JSON = (b"content-type", b"application/json")
 MAX_ANSWER = 64 * 1024 * 1024
 PASSED_ON = (408, 429, 504)  # about load and time: the client decides when to come back
@@ -98,7 +100,15 @@ class Legs:
 
     def release(self, lease: Lease) -> None:
         """Give an unread lease back, without waiting for it."""
-        task = asyncio.ensure_future(self._give_back(lease))
+        self._later(self._give_back(lease.engine, {"lease": lease.id}))
+
+    def forget(self, engine: Engine, handle: str) -> None:
+        """Let D forget a finished turn, and what it keeps for it, without waiting for it."""
+        if engine.info is not None:
+            self._later(self._give_back(engine, {"handle": handle}))
+
+    def _later(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(call)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -147,6 +157,15 @@ class Legs:
         engine.breaker.succeeded()
         return response
 
+    async def models(self, engine: Engine) -> list[str]:
+        """The names of what an engine serves. UpstreamError when it does not answer."""
+        response = await self.client.request(engine.origin, b"GET", b"/v1/models", [], timeouts=self._acquire)
+        try:
+            listed = _object(await response.read(MAX_ANSWER)).get("data")
+        finally:
+            response.close()
+        return [str(model["id"]) for model in listed or () if isinstance(model, dict) and "id" in model]
+
     def strand(self, prefilled: Prefilled) -> None:
         """No D took what P prefilled: tell P, where it listens, so that its blocks do not wait for a deadline."""
         if prefilled.params is None:
@@ -186,11 +205,11 @@ class Legs:
         self.metrics.failures.add("acquire", f"http_{status}")
         return "acquire_failed"
 
-    async def _give_back(self, lease: Lease) -> None:
+    async def _give_back(self, engine: Engine, what: Mapping[str, str]) -> None:
         try:
-            status, _ = await self._call(lease.engine, control.RELEASE, {"lease": lease.id})
+            status, _ = await self._call(engine, control.RELEASE, what)
         except UpstreamError as error:
-            log.info("release on %s failed, the lease ends by itself: %s", lease.engine.url, error)
+            log.info("release on %s failed, the lease ends by itself: %s", engine.url, error)
             self.metrics.releases.add("failed")
             return
         self.metrics.releases.add("released" if status == 200 else "failed")

@@ -4,7 +4,7 @@ Only what clients of an inference API use is passed on. Engines have more behind
 loading, cache resets, profiling), and those are for operators, at the engine.
 """
 
-from neuron_pd.proxy.bodies import FORBIDDEN, load, refuse_transfer_params
+from neuron_pd.proxy.bodies import FORBIDDEN, XARGS, load, refuse_transfer_params
 from neuron_pd.proxy.engines import Engine, Engines
 from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import ConnectFailed, Request, Responder, Response, Timeouts, UpstreamError
@@ -25,14 +25,19 @@ def passes(path: str) -> bool:
     return path.startswith(PREFIXES) or path in PATHS
 
 
-async def pass_through(engines: Engines, legs: Legs, timeouts: Timeouts, request: Request, responder: Responder) -> int:
-    """Serve a request by one D; its status. Refusal for what is not passed on, or while no D answers."""
+async def pass_through(
+    engines: Engines, legs: Legs, timeouts: Timeouts, request: Request, responder: Responder, at: str | None = None
+) -> int:
+    """Serve a request by one D, the one at the URL `at` if it can be; its status.
+
+    Refusal for what is not passed on, or while no D answers.
+    """
     if not passes(request.path):
         raise Refusal(404, f"{request.path[:200]} is not served here", "not_found")
     if request.method not in METHODS:
         raise Refusal(405, "this method is not served here", "method_not_allowed")
     _refuse_transfer(request.body)
-    decode, response = await _reach(engines, legs, timeouts, request)
+    decode, response = await _reach(engines, legs, timeouts, request, at)
     try:
         await relay(response, responder, ())
     except UpstreamError as error:
@@ -44,11 +49,13 @@ async def pass_through(engines: Engines, legs: Legs, timeouts: Timeouts, request
     return response.status
 
 
-async def _reach(engines: Engines, legs: Legs, timeouts: Timeouts, request: Request) -> tuple[Engine, Response]:
+async def _reach(
+    engines: Engines, legs: Legs, timeouts: Timeouts, request: Request, at: str | None
+) -> tuple[Engine, Response]:
     headers = forwardable(request.headers, NOT_FORWARDED)
     refused: list[Engine] = []
     while True:
-        decode = engines.for_decode(avoid=refused)
+        decode = engines.for_decode(at, refused)
         decode.begin(1)
         try:
             response = await legs.client.request(
@@ -73,7 +80,10 @@ def _refuse_transfer(body: bytes) -> None:
         return
     try:
         parsed, _ = load(body)
-    except Refusal:
-        return  # not JSON: the engine will say so
+    except Refusal as error:
+        # A form, whose fields engines parse; or nothing, and the engine will say so.
+        if any(name.encode() in body for name in (*FORBIDDEN, XARGS)):
+            raise Refusal(400, "transfer parameters cannot be given by a client", "forbidden_field") from error
+        return
     if isinstance(parsed, dict):
         refuse_transfer_params(parsed)

@@ -1,102 +1,77 @@
-"""What the proxy learns from D's answer as it passes: did it end well, and, where that is the identity, its text.
+"""What the proxy learns from D's answer as it passes: did it end well, and, where that is asked for, what it said.
 
-A turn ended well once a `finish_reason` was seen and the body is complete. The quotes of a reply's own text are
-escaped, so the pattern matches the field only.
+The quotes of a reply's own text are escaped, so the pattern of a finish matches the field only.
 """
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import orjson
 
-FINISH = (b'"finish_reason":"', b'"finish_reason": "')
-_OVERLAP = 24
+from neuron_pd.proxy.apis import Api, Reply
+
+_OVERLAP = 48
 BATCH_BYTES = 64 * 1024
 
 
 class Tap(Protocol):
-    """Fed with every chunk of a body; `reply` is what it said, where that was collected."""
+    """Fed with every chunk of a body."""
 
-    @property
-    def finished(self) -> bool: ...
     def feed(self, data: bytes) -> None: ...
-    def reply(self) -> Mapping[str, Any] | str | None: ...
+    def reply(self) -> Reply:
+        """What was said, so far as this tap collects it."""
 
 
 class FinishTap:
     """Looks for the finish only."""
 
-    __slots__ = ("_tail", "finished")
+    __slots__ = ("_finish", "_finished", "_tail")
 
-    def __init__(self) -> None:
-        self.finished = False
+    def __init__(self, api: Api) -> None:
+        self._finish = api.finish
+        self._finished = False
         self._tail = b""
 
     def feed(self, data: bytes) -> None:
-        if self.finished:
+        if self._finished:
             return
         joined = self._tail + data
-        self.finished = FINISH[0] in joined or FINISH[1] in joined
+        for pattern in self._finish:
+            if pattern in joined:
+                self._finished = True
         self._tail = joined[-_OVERLAP:]
 
-    def reply(self) -> None:
-        return None
+    def reply(self) -> Reply:
+        return Reply(self._finished)
 
 
 class JsonTap:
     """One JSON answer, read once it is complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._raw: list[bytes] = []
-        self._read: Mapping[str, Any] | None = None
-
-    @property
-    def finished(self) -> bool:
-        return isinstance(self._choice().get("finish_reason"), str)
+        self._reply: Reply | None = None
 
     def feed(self, data: bytes) -> None:
         self._raw.append(data)
 
-    def reply(self) -> Mapping[str, Any] | str | None:
-        choice = self._choice()
-        message = choice.get("message")
-        if isinstance(message, Mapping):
-            return {**message, "role": "assistant"}
-        text = choice.get("text")
-        return text if isinstance(text, str) else None
-
-    def _choice(self) -> Mapping[str, Any]:
-        if self._read is None:
-            self._read = _first_choice(b"".join(self._raw))
-        return self._read
-
-
-def _first_choice(answer: bytes) -> Mapping[str, Any]:
-    try:
-        choice = orjson.loads(answer)["choices"][0]
-    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
-        return {}
-    return choice if isinstance(choice, Mapping) else {}
+    def reply(self) -> Reply:
+        if self._reply is None:
+            try:
+                answer = orjson.loads(b"".join(self._raw))
+            except orjson.JSONDecodeError:
+                answer = None
+            self._reply = self._api.whole(answer) if isinstance(answer, dict) else Reply()
+        return self._reply
 
 
 class StreamTap:
-    """Server-sent events: puts the deltas of the first choice together.
+    """Server-sent events, read a batch at a time, as one JSON array: several times cheaper than one by one."""
 
-    Events are parsed a batch at a time, as one JSON array: several times cheaper than one by one.
-    """
-
-    def __init__(self) -> None:
-        self._finished = False
+    def __init__(self, api: Api) -> None:
+        self._reader = api.reader()
         self._raw: list[bytes] = []
         self._size = 0
-        self._content: list[str] = []
-        self._text: list[str] = []
-        self._calls: dict[int, dict[str, str]] = {}
-
-    @property
-    def finished(self) -> bool:
-        self._digest()
-        return self._finished
 
     def feed(self, data: bytes) -> None:
         self._raw.append(data)
@@ -104,15 +79,9 @@ class StreamTap:
         if self._size > BATCH_BYTES:
             self._digest()
 
-    def reply(self) -> Mapping[str, Any] | str | None:
+    def reply(self) -> Reply:
         self._digest()
-        if self._text:
-            return "".join(self._text)
-        calls = [
-            {"function": {"name": call["name"], "arguments": call["arguments"]}}
-            for _, call in sorted(self._calls.items())
-        ]
-        return {"role": "assistant", "content": "".join(self._content), "tool_calls": calls}
+        return self._reader.reply()
 
     def _digest(self) -> None:
         """Parse the events that are complete."""
@@ -124,28 +93,9 @@ class StreamTap:
 
     def _event(self, event: Any) -> None:
         try:
-            for choice in event["choices"]:
-                self._choice(choice)
+            self._reader.event(event)
         except (KeyError, TypeError, AttributeError):
             return  # an error event: not a part of the reply
-
-    def _choice(self, choice: Mapping[str, Any]) -> None:
-        if choice.get("finish_reason") is not None:
-            self._finished = True
-        if "text" in choice:
-            self._text.append(choice["text"])
-            return
-        delta = choice.get("delta") or {}
-        if delta.get("content"):
-            self._content.append(delta["content"])
-        for call in delta.get("tool_calls") or ():
-            self._call(call)
-
-    def _call(self, call: Mapping[str, Any]) -> None:
-        known = self._calls.setdefault(call.get("index") or 0, {"name": "", "arguments": ""})
-        function = call.get("function") or {}
-        known["name"] += function.get("name") or ""
-        known["arguments"] += function.get("arguments") or ""
 
 
 def parse_events(stream: bytes) -> list[Any]:

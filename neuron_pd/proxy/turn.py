@@ -6,13 +6,15 @@ which conversation is this? ─► acquire D's handle ─► prefill on P ─►
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter as now  # the event loop's clock counts whole milliseconds
 
-from neuron_pd.core.transfer import Params, first_leg, second_leg
+from neuron_pd.core.transfer import HANDLE, Params, first_leg, second_leg
 from neuron_pd.proxy.account import CLIENT_LEFT, Account
+from neuron_pd.proxy.apis import GENERATE, Alone
 from neuron_pd.proxy.bodies import Generate
-from neuron_pd.proxy.conversations import NOBODY, identify
+from neuron_pd.proxy.conversations import Scope, identify
 from neuron_pd.proxy.engines import Engine, Engines
 from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import (
@@ -38,29 +40,37 @@ BYTES_PER_TOKEN = 4
 
 
 def _params(prefilled: Prefilled | None, handle: str | None) -> Params | None:
-    """What D is told: where P's blocks are, and the name of this turn; nothing when P said nothing."""
-    return None if prefilled is None or prefilled.params is None else second_leg(prefilled.params, handle)
+    """What D is told: where P's blocks are, where there are any, and the name under which it records the turn."""
+    if prefilled is not None and prefilled.params is not None:
+        return second_leg(prefilled.params, handle)
+    return None if handle is None else {HANDLE: handle}
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """What every turn needs."""
+    """What every turn needs. `secret`: of the keys of conversations."""
 
     engines: Engines
     store: Store
     legs: Legs
     metrics: Metrics
+    secret: bytes = b""
 
 
 class Turn:
     """One request for generated text, from the client's body to the last byte of its answer."""
 
-    def __init__(self, router: Router, request: Request, responder: Responder) -> None:
+    def __init__(self, router: Router, request: Request, responder: Responder, tenant: bytes) -> None:
         self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
         self.request = request
         self.responder = responder
         self.account = Account(router.metrics)
-        self.tap: Tap = FinishTap()
+        self.api = GENERATE[request.path]
+        self.call = Generate(self.api, request.body)
+        body = self.call.body
+        scope = Scope(tenant, self.call.model, body.get("cache_salt"), router.secret)
+        self.conversation = identify(request, body, self.api, scope)
+        self.tap: Tap = FinishTap(self.api)
         self.at: Engine | None = None  # the D that was asked last
 
     async def serve(self) -> int:
@@ -83,23 +93,37 @@ class Turn:
         return self.account.status
 
     async def _serve(self) -> None:
-        self.call = Generate(self.request.body)
         alone = self.call.alone()
-        self.conversation = NOBODY if alone else identify(self.request, self.call.body)
         if alone is None:
             await self._together()
-            return
+        else:
+            await self._by_d(alone)
+
+    async def _by_d(self, alone: Alone) -> None:
+        """D serves the turn without a hand-off; where it can be recorded, the next one starts from it all the same."""
         self.account.alone, self.account.reason = True, alone
         self.metrics.alone.add(alone)
+        known = await self._find() if alone.recorded else None
+        at = self.engines.for_decode(known.decode) if known else None
         try:
-            await self._decode(None, None, [])
+            await self._decode(at, None, [], recorded=alone.recorded)
         except UpstreamError as error:
             raise unavailable("decode", error) from error
 
+    async def _find(self) -> Known | None:
+        """What is known of this conversation; else of one that may begin like it, or whose D is a good choice."""
+        conversation = self.conversation
+        known = await self.store.first(conversation.lookup) if conversation.lookup else None
+        self.metrics.conversations.add(conversation.source, "yes" if known else "no")
+        if known is None and conversation.hint is not None:
+            known = await self.store.first([conversation.hint.key])
+            if known is not None and not conversation.hint.prefix:
+                known = known._replace(handle="")
+        return known
+
     async def _together(self) -> None:
         """P and D share the turn. Where D is lost before any of its answer was there, once more from the beginning."""
-        known = await self.store.first(self.conversation.lookup) if self.conversation.lookup else None
-        self.metrics.conversations.add(self.conversation.source, "yes" if known else "no")
+        known = await self._find()
         lost: list[Engine] = []
         for last in (False, True):
             decode = self.engines.for_decode(known.decode if known else None, lost)
@@ -152,7 +176,7 @@ class Turn:
     def _no_reuse(self, prefill: Engine, decode: Engine, known: Known | None) -> str:
         if self.request.get(REUSE_HEADER) == OFF:
             return "off"
-        if known is None:
+        if known is None or not known.handle:
             return "none"
         if decode.url != known.decode:
             return "decode_moved"
@@ -178,21 +202,22 @@ class Turn:
 
     # ---- the second leg
 
-    async def _decode(self, decode: Engine | None, prefilled: Prefilled | None, lost: list[Engine]) -> None:
+    async def _decode(
+        self, decode: Engine | None, prefilled: Prefilled | None, lost: list[Engine], recorded: bool = True
+    ) -> None:
         """D's answer to the client. UpstreamError when D was lost with nothing sent to the client."""
-        handle = new_handle()
+        handle = new_handle() if recorded and not self.conversation.final else None
         decode, response = await self._reach(decode, prefilled, handle, lost)
         try:
             await self._answer(decode, response)
         finally:
             decode.end(1)
             response.close()
-            recorded = prefilled is not None and prefilled.params is not None and decode.reads_back
-            if recorded and self.tap.finished and self.account.status == 200:
-                await self._remember(self._known(decode, handle, prefilled))
+            if self.account.status == 200:
+                await self._remember(decode, handle, prefilled)
 
     async def _reach(
-        self, decode: Engine | None, prefilled: Prefilled | None, handle: str, lost: list[Engine]
+        self, decode: Engine | None, prefilled: Prefilled | None, handle: str | None, lost: list[Engine]
     ) -> tuple[Engine, Response]:
         """The head of D's answer, and the D that gave it: another one where the first cannot be connected to.
 
@@ -221,7 +246,9 @@ class Turn:
         """Send D the request; `decode.end` is due once the response is through."""
         decode.begin(1)
         try:
-            return await self.legs.decode(decode, self.request, self.call.for_decode(params), again=params is None)
+            return await self.legs.decode(
+                decode, self.request, self.call.for_decode(params), again=params is None or tuple(params) == (HANDLE,)
+            )
         except BaseException:
             decode.end(1)
             raise
@@ -243,8 +270,19 @@ class Turn:
 
     def _new_tap(self, response: Response) -> Tap:
         if not is_stream(response):
-            return JsonTap()
-        return StreamTap() if self.conversation.needs_reply else FinishTap()
+            return JsonTap(self.api)
+        return StreamTap(self.api) if self.conversation.needs_reply or self.api.always_read else FinishTap(self.api)
+
+    async def _remember(self, decode: Engine, handle: str | None, prefilled: Prefilled | None) -> None:
+        """Keep where this turn is, or, at the end of a session, forget those before it."""
+        reply = self.tap.reply()
+        if not reply.finished:
+            return
+        if self.conversation.final:
+            await end_of_session(self.store, self.engines, self.legs, self.conversation.lookup)
+        elif handle is not None and (keys := self.conversation.finished(reply)):
+            known = self._known(decode, handle, prefilled)
+            await self.store.put(keys, known, forget=self.conversation.outgrown())
 
     @staticmethod
     def _known(decode: Engine, handle: str, prefilled: Prefilled | None) -> Known:
@@ -252,8 +290,12 @@ class Turn:
         tokens = prefilled.report.prompt if prefilled and prefilled.report else 0
         return Known(decode.url, handle, prefill, tokens)
 
-    async def _remember(self, known: Known) -> None:
-        if self.conversation.final:
-            await self.store.drop(self.conversation.lookup)
-        elif keys := self.conversation.finished(self.tap.reply()):
-            await self.store.put(keys, known)
+
+async def end_of_session(store: Store, engines: Engines, legs: Legs, keys: Sequence[bytes]) -> int:
+    """Forget a conversation, here and at its D: how many finished turns that were."""
+    turns = await store.drop(keys)
+    for known in turns:
+        engine = engines.holder(known.decode)
+        if engine is not None:
+            legs.forget(engine, known.handle)
+    return len(turns)

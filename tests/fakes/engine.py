@@ -1,12 +1,11 @@
 """A prefill or decode engine made of a real HTTP server: it records requests, and fails in every way it is told to.
 
-It speaks vLLM's chat and completions APIs (streamed and not) and the control path. D writes a record per handle; a
+It speaks vLLM's APIs (streamed and not) and the control path. D writes a record per handle; a
 lease carries the recorded text in place of fingerprints, and P compares it with its own prompt, so that "verified" and
 "reused" mean what they mean on real engines, in characters.
 """
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -19,8 +18,8 @@ from aiohttp import web
 
 from neuron_pd.core import control
 from neuron_pd.core.transfer import FINGERPRINT, HANDLE, TURN
-
-JSON = dict[str, Any]
+from tests.fakes import apis
+from tests.fakes.apis import JSON, prompt_text
 
 
 @dataclass
@@ -118,7 +117,7 @@ class FakeEngine:
 
     @property
     def generated(self) -> list[Recorded]:
-        return [request for request in self.requests if request.path.endswith("/completions")]
+        return [request for request in self.requests if request.path in apis.GENERATE]
 
     # ---- routes
 
@@ -130,7 +129,7 @@ class FakeEngine:
         self.requests.append(recorded)
         if request.path.startswith(control.PREFIX):
             return await self._control(request, recorded)
-        if request.path in ("/v1/chat/completions", "/v1/completions"):
+        if request.path in apis.GENERATE and request.method == "POST":
             return await self._generate(request, recorded)
         return self._other(request, recorded)
 
@@ -152,9 +151,10 @@ class FakeEngine:
             return web.json_response({"records": len(self.records), "leases": len(self.leases)})
         if request.path == control.ACQUIRE:
             return await self._acquire(recorded.body["handle"])
-        lease = recorded.body["lease"]
-        self.released.append(lease)
-        return web.json_response({"released": int(self.leases.pop(lease, None) is not None)})
+        name = recorded.body.get("lease") or recorded.body["handle"]
+        self.released.append(name)
+        self.records.pop(name, None)
+        return web.json_response({"released": int(self.leases.pop(name, None) is not None)})
 
     async def _acquire(self, handle: str) -> web.StreamResponse:
         await asyncio.sleep(self.acquire_delay)
@@ -216,7 +216,7 @@ class FakeEngine:
 
     def _prefilled(self, recorded: Recorded, faults: Faults) -> web.StreamResponse:
         body, prompt = recorded.body, prompt_text(recorded.body)
-        answer = self._json_answer(recorded, "x", "length")
+        answer = apis.whole(recorded.path, body, "x", True, [])
         if not faults.no_params:
             given = body["kv_transfer_params"]
             answer["kv_transfer_params"] = {
@@ -235,28 +235,13 @@ class FakeEngine:
         elif self.answer is not None:
             response = web.Response(body=self.answer, content_type="application/json")
         else:
-            answer = self._json_answer(recorded, self.reply, "stop")
+            answer = apis.whole(recorded.path, recorded.body, self.reply, False, self.tool_calls or [])
             if self.leak:
                 answer["kv_transfer_params"] = self._blocks("decode-secret", 9)
             response = web.json_response(answer)
         if handle := params.get(HANDLE):
             self.records[handle] = prompt_text(recorded.body) + self.reply
         return response
-
-    def _json_answer(self, recorded: Recorded, text: str, finish: str) -> JSON:
-        choice: JSON = {"index": 0, "finish_reason": finish, "logprobs": None}
-        if "chat" in recorded.path:
-            choice["message"] = {"role": "assistant", "content": text, "tool_calls": self.tool_calls or []}
-        else:
-            choice["text"] = text
-        return {
-            "id": "cmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": recorded.body.get("model"),
-            "choices": [choice] * (recorded.body.get("n") or 1),
-            "usage": {"prompt_tokens": len(prompt_text(recorded.body)), "completion_tokens": 3, "total_tokens": 9},
-        }
 
     async def _stream(self, request: web.Request, recorded: Recorded, faults: Faults) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
@@ -282,32 +267,9 @@ class FakeEngine:
                 yield event
                 await asyncio.sleep(0.005)
             return
-        chat = "chat" in recorded.path
-        for piece in self.reply.split(" "):
-            text = piece if piece == self.reply.split(" ")[0] else " " + piece
-            yield _event({"choices": [{"index": 0, **({"delta": {"content": text}} if chat else {"text": text})}]})
-        for index, call in enumerate(self.tool_calls or ()):
-            yield _event({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": index, **call}]}}]})
-        last: JSON = {"choices": [{"index": 0, "finish_reason": "stop", **({"delta": {}} if chat else {"text": ""})}]}
-        if self.leak:
-            last["kv_transfer_params"] = self._blocks("decode-secret", 9)
-        yield _event(last)
-        if (recorded.body.get("stream_options") or {}).get("include_usage"):
-            yield _event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}})
-        yield b"data: [DONE]\n\n"
-
-
-def prompt_text(body: JSON) -> str:
-    """The prompt that a request renders to."""
-    if "messages" not in body:
-        prompt = body.get("prompt", "")
-        return prompt if isinstance(prompt, str) else json.dumps(prompt)
-    return "".join(_rendered(message) for message in body["messages"])
-
-
-def _rendered(message: JSON) -> str:
-    text = message.get("content") or ""
-    return text if message["role"] == "assistant" else f"<{message['role']}>{text}<assistant>"
+        leaked = {"kv_transfer_params": self._blocks("decode-secret", 9)} if self.leak else {}
+        for event in apis.events(recorded.path, recorded.body, self.reply, self.tool_calls or [], leaked):
+            yield event
 
 
 def _report(prompt: str, given: JSON) -> JSON:
@@ -325,11 +287,6 @@ def _report(prompt: str, given: JSON) -> JSON:
         "reused": reused,
         "local": 0,
     }
-
-
-def _event(chunk: JSON) -> bytes:
-    body = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake", **chunk}
-    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
 
 def _reset(request: web.Request) -> None:

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from neuron_pd.proxy.conversations import STEP, Conversation, identify
+from neuron_pd.proxy.apis import GENERATE, Reply
+from neuron_pd.proxy.apis.chat import canonical
+from neuron_pd.proxy.chain import STEP, TURNS_KEPT
+from neuron_pd.proxy.conversations import Conversation, Scope, identify
 from neuron_pd.proxy.http import Request
 
 USER = {"role": "user", "content": "hello"}
@@ -12,14 +15,19 @@ REPLY = {"role": "assistant", "content": "hi there"}
 NEXT = {"role": "user", "content": "go on"}
 
 
-def of(body: dict[str, Any], **headers: str) -> Conversation:
+def of(body: dict[str, Any], path: str = "", **headers: str) -> Conversation:
+    """The conversation of a request: to the API that its body looks like, unless a path is given."""
+    path = path or ("/v1/completions" if "prompt" in body else "/v1/chat/completions")
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return identify(Request(b"POST", b"/v1/chat/completions", pairs, b"", keep_alive=True), {"model": "m", **body})
+    request, body = Request(b"POST", path.encode(), pairs, b"", keep_alive=True), {"model": "m", **body}
+    scope = Scope(request.get(b"authorization") or b"", body["model"], body.get("cache_salt"))
+    return identify(request, body, GENERATE[path], scope)
 
 
 def found(after: Conversation, reply: Any, later: Conversation) -> int | None:
     """At which place of the later lookup the finished turn is found: 0 is the longest chain."""
-    stored = set(after.finished(reply))
+    said = [canonical(reply)] if isinstance(reply, dict) else reply
+    stored = set(after.finished(Reply(True, said)))
     return next((place for place, key in enumerate(later.lookup) if key in stored), None)
 
 
@@ -144,3 +152,67 @@ def test_completions_tokens() -> None:
     assert found(first, "text", of({"prompt": list(range(1200))})) == 2
     assert of({"prompt": ["a", "b"]}).lookup == ()
     assert of({"prompt": "short"}).lookup == ()
+
+
+@pytest.mark.parametrize("name", ["conversation_id", "conversation"])
+def test_names_in_the_body(name: str) -> None:
+    assert of({name: "a"}).source == "body"
+    assert of({name: "a"}).lookup == of({"conversation_id": "a"}).lookup
+    assert of({"conversation": {"id": "a"}}).lookup == of({"conversation_id": "a"}).lookup
+    assert of({"conversation": {}}).lookup == ()
+
+
+def test_headers_come_before_the_responses_apis_fields() -> None:
+    body = {"conversation": "b", "previous_response_id": "r", "input": "x"}
+    named = of(body, "/v1/responses", x_session_id="a")
+    assert named.source == "header"
+    assert named.lookup[-1] == of({}, x_session_id="a").lookup[0]
+    assert of(body, "/v1/responses").lookup[-1] == of({"conversation_id": "b"}).lookup[0]
+    previous = of({"previous_response_id": "r", "input": "x"}, "/v1/responses")
+    assert (previous.source, len(previous.lookup)) == ("response", 1)
+    assert previous.lookup == named.lookup[:1]
+
+
+def test_a_response_is_stored_under_its_id_too() -> None:
+    finished = of({"input": "hello"}, "/v1/responses").finished(Reply(True, [], "resp_1"))
+    assert of({"previous_response_id": "resp_1"}, "/v1/responses").lookup[0] in finished
+    other = of({"previous_response_id": "resp_1"}, "/v1/responses", authorization="Bearer x")
+    assert other.lookup[0] not in finished
+
+
+def test_a_session_ends_by_its_own_header_only() -> None:
+    both = of({}, x_session_id="a-Final", x_dynamo_session_id="b-Final")
+    assert not both.final
+    assert of({"messages": [USER]}, x_neuron_pd_session="end").final
+
+
+def test_a_secret_keys_the_digests() -> None:
+    one, other = (Scope(b"t", "m", None, secret).key(b"id", b"a") for secret in (b"", b"s"))
+    assert one != other
+
+
+def test_hints_are_scoped() -> None:
+    hints = [
+        of({"prompt_cache_key": "a"}).hint,
+        of({"user": "a"}).hint,
+        of({"user": "a", "prompt_cache_key": "a"}).hint,
+        of({"prompt_cache_key": "a", "model": "other"}).hint,
+        of({"prompt_cache_key": "a"}, authorization="Bearer x").hint,
+    ]
+    assert [hint.prefix for hint in hints if hint] == [True, False, True, True, True]
+    assert len({hint.key for hint in hints if hint}) == 4
+    assert of({"messages": [USER]}).hint is None
+
+
+def test_old_turns_are_outgrown() -> None:
+    """Of a transcript the last few turns are kept, so that a branch from one of them is recognised."""
+    messages: list[Any] = [USER]
+    stored: dict[bytes, int] = {}
+    for turn in range(20):
+        conversation = of({"messages": messages})
+        for key in conversation.outgrown():
+            stored.pop(key, None)
+        stored.update(dict.fromkeys(conversation.finished(Reply(True, [canonical(REPLY)])), turn))
+        assert len(stored) <= 2 * TURNS_KEPT
+        messages = [*messages, REPLY, {"role": "user", "content": str(turn)}]
+    assert set(stored.values()) == set(range(20 - TURNS_KEPT, 20))

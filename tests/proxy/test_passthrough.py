@@ -14,7 +14,7 @@ async def test_models(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/tokenize", "/detokenize", "/v1/embeddings", "/v1/responses", "/v1/messages", "/score"]
+    "path", ["/tokenize", "/detokenize", "/v1/embeddings", "/v1/messages/count_tokens", "/score", "/v1/rerank"]
 )
 async def test_post(cluster: Cluster, path: str) -> None:
     answer = await cluster.post({"input": "hello"}, path + "?a=b", Authorization="Bearer k")

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
+from neuron_pd.proxy.apis import GENERATE, Reply
+from neuron_pd.proxy.chain import assistant
 from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
+
+COMPLETIONS_API = GENERATE["/v1/completions"]
+CHAT_API = GENERATE["/v1/chat/completions"]
 
 
 def event(**choice: Any) -> bytes:
@@ -22,17 +27,17 @@ CHAT = (
 )
 
 
-def fed(tap: Tap, data: bytes, size: int) -> Tap:
+def fed(tap: Tap, data: bytes, size: int) -> Reply:
     for start in range(0, len(data), size):
         tap.feed(data[start : start + size])
-    return tap
+    return tap.reply()
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50, 100_000])
 def test_chat_stream(size: int) -> None:
-    tap = fed(StreamTap(), CHAT, size)
-    assert tap.finished
-    assert tap.reply() == {"role": "assistant", "content": 'one two\u2028 "finish_reason":"x"', "tool_calls": []}
+    reply = fed(StreamTap(CHAT_API), CHAT, size)
+    assert reply.finished
+    assert reply.said == [assistant('one two\u2028 "finish_reason":"x"', [])]
 
 
 @pytest.mark.parametrize("size", [1, 50, 100_000])
@@ -44,32 +49,23 @@ def test_tool_calls(size: int) -> None:
         + event(delta={"tool_calls": [{"index": 0, "function": {"arguments": '"x"}'}}]})
         + event(delta={}, finish_reason="tool_calls")
     )
-    tap = fed(StreamTap(), stream, size)
-    assert tap.finished
-    assert tap.reply() == {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {"function": {"name": "look", "arguments": '{"q":"x"}'}},
-            {"function": {"name": "go", "arguments": "{}"}},
-        ],
-    }
+    reply = fed(StreamTap(CHAT_API), stream, size)
+    assert reply.finished
+    assert reply.said == [assistant("", [("look", {"q": "x"}), ("go", {})])]
 
 
 def test_completions_stream() -> None:
     stream = event(text="one ") + event(text="two") + event(text="", finish_reason="length") + b"data: [DONE]\n\n"
-    tap = fed(StreamTap(), stream, 100)
-    assert tap.finished
-    assert tap.reply() == "one two"
+    reply = fed(StreamTap(COMPLETIONS_API), stream, 100)
+    assert reply.finished
+    assert reply.said == "one two"
 
 
 def test_stream_larger_than_a_batch() -> None:
     stream = b"".join(event(delta={"content": f"{number} "}) for number in range(5000)) + event(finish_reason="stop")
-    tap = fed(StreamTap(), stream, 1000)
-    assert tap.finished
-    reply = tap.reply()
-    assert isinstance(reply, dict)
-    assert reply["content"] == "".join(f"{number} " for number in range(5000))
+    reply = fed(StreamTap(CHAT_API), stream, 1000)
+    assert reply.finished
+    assert reply.said == [assistant("".join(f"{number} " for number in range(5000)), [])]
 
 
 @pytest.mark.parametrize("tap", [StreamTap, FinishTap])
@@ -77,34 +73,31 @@ def test_stream_larger_than_a_batch() -> None:
 def test_a_stream_that_breaks_off_or_fails_has_not_finished(tap: type[StreamTap], size: int) -> None:
     started = event(delta={"content": 'say "finish_reason":"stop"'}, finish_reason=None)
     failed = b'data: {"error":{"message":"no"}}\n\ndata: [DONE]\n\n'
-    assert not fed(tap(), started, size).finished
-    assert not fed(tap(), started + failed, size).finished
+    assert not fed(tap(CHAT_API), started, size).finished
+    assert not fed(tap(CHAT_API), started + failed, size).finished
 
 
 @pytest.mark.parametrize("size", [1, 3, 30, 100_000])
 def test_finish_alone(size: int) -> None:
-    assert fed(FinishTap(), CHAT, size).finished
-    assert fed(FinishTap(), CHAT.replace(b": ", b":"), size).finished
+    assert fed(FinishTap(CHAT_API), CHAT, size).finished
+    assert fed(FinishTap(CHAT_API), CHAT.replace(b": ", b":"), size).finished
 
 
 def test_whole_answers() -> None:
-    tap = JsonTap()
-    tap.feed(
-        json.dumps({"choices": [{"message": {"content": "hi", "refusal": None}, "finish_reason": "stop"}]}).encode()
-    )
-    assert tap.finished
-    assert tap.reply() == {"role": "assistant", "content": "hi", "refusal": None}
-    cut = fed(JsonTap(), b'{"choices":[{"text":"in pieces","finish_reason":"stop"}]}', 7)
-    assert (cut.finished, cut.reply()) == (True, "in pieces")
-    text = JsonTap()
-    text.feed(b'{"choices":[{"text":"hi","finish_reason":"length"}]}')
-    assert (text.finished, text.reply()) == (True, "hi")
+    body = {"choices": [{"message": {"content": "hi", "refusal": None}, "finish_reason": "stop"}]}
+    assert fed(JsonTap(CHAT_API), json.dumps(body).encode(), 1000) == Reply(True, [assistant("hi", [])])
+    cut = fed(JsonTap(COMPLETIONS_API), b'{"choices":[{"text":"in pieces","finish_reason":"stop"}]}', 7)
+    assert cut == Reply(True, "in pieces")
+
+
+def test_only_the_first_choice_is_read() -> None:
+    stream = event(text="one") + event(text="other", index=1) + event(text="", finish_reason="stop")
+    assert fed(StreamTap(COMPLETIONS_API), stream, 100).said == "one"
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"nonsense", b"[]", b'{"error":{}}', b'{"choices":[]}', b'{"choices":[{"text":"x"}]}']
 )
 def test_answers_that_do_not_finish(body: bytes) -> None:
-    tap = JsonTap()
-    tap.feed(body)
-    assert not tap.finished
+    for api in GENERATE.values():
+        assert not fed(JsonTap(api), body, 1000).finished

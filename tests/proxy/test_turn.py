@@ -143,12 +143,13 @@ async def test_completions(cluster: Cluster, stream: bool) -> None:
     ("fields", "reason"),
     [
         ({"prompt": ["one", "two", "three"]}, "several_prompts"),
-        ({"prompt": LONG, "n": 2}, "several_choices"),
-        ({"prompt": LONG, "prompt_logprobs": 2}, "prompt_logprobs"),
-        ({"prompt": LONG, "echo": True, "logprobs": 1}, "echo"),
+        ({"prompt": LONG, "use_beam_search": True, "n": 2}, "beam_search"),
+        ({"prompt": LONG, "truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+        ({"prompt": LONG, "max_tokens": 0}, "no_output"),
     ],
 )
 async def test_served_by_d_alone(cluster: Cluster, fields: dict[str, Any], reason: str) -> None:
+    """router-cases: several prompts are answered in order, never with one block list shared between them."""
     sent = {"model": "fake", **fields}
     answer = await cluster.post(sent, COMPLETIONS)
     assert answer.status == 200
@@ -224,5 +225,6 @@ async def test_p_without_transfer_params_leaves_the_prefill_to_d(cluster: Cluste
     sent = chat(LONG)
     answer = await cluster.post(sent)
     assert answer.status == 200
-    assert cluster.decode.generated[0].body == sent
+    params = cluster.decode.generated[0].body["kv_transfer_params"]
+    assert cluster.decode.generated[0].body == {**sent, "kv_transfer_params": {HANDLE: params[HANDLE]}}
     assert cluster.proxy.metrics.reuse.get("miss", "no_transfer_params") == 1

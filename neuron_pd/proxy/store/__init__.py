@@ -7,6 +7,7 @@ memory   in this process, compact
 shared   in Redis, for several proxies
 """
 
+from neuron_pd.proxy.chain import TURNS_KEPT
 from neuron_pd.proxy.settings import Conversations
 from neuron_pd.proxy.store.base import KEY_BYTES, Known, Offer, Store
 from neuron_pd.proxy.store.memory import MemoryStore
@@ -14,7 +15,6 @@ from neuron_pd.proxy.store.shared import Failed, RedisStore, check_url
 
 __all__ = ["KEY_BYTES", "Known", "MemoryStore", "Offer", "RedisStore", "Store", "check_url", "open_store"]
 
-TURNS_KEPT = 4  # of a transcript, for branches; older ones are dropped as it goes on
 KEYS_A_TURN = 2  # of a transcript: with its reply, and without
 
 
