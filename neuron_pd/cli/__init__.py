@@ -13,6 +13,7 @@ COMMANDS = {
     "up": "Run a prefill engine, a decode engine and the proxy on this machine.",
     "launch": "Print, or become, the serve command of one role.",
     "proxy": "Run the KV-aware multi-turn proxy.",
+    "key": "Make and list API keys of the proxy.",
     "bench": "Measure TTFT with and without reuse, and report it.",
     "model": "Make an embedded model locally.",
     "cleanup": "Stop what `up` or `launch` started.",

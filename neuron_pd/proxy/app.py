@@ -24,16 +24,17 @@ from neuron_pd.proxy.pools.roster import Roster
 from neuron_pd.proxy.pools.source import Member, Plan
 from neuron_pd.proxy.probe import Probe
 from neuron_pd.proxy.relay import BrokenOff
-from neuron_pd.proxy.sessions import SESSIONS, end_session, tenant_of
+from neuron_pd.proxy.sessions import SESSIONS, end_session
 from neuron_pd.proxy.settings import Pools, Settings
 from neuron_pd.proxy.store import Store, open_store
+from neuron_pd.proxy.tenants import Anyone, Keys, Tenant, Tenants
 from neuron_pd.proxy.turn import Router, Turn
 
 log = logging.getLogger("neuron_pd.proxy")
 
 PAGES = frozenset(("/health", "/ready", "/metrics"))
 RESPONSE = "/v1/responses/"
-EXPIRE_SECONDS = 5.0
+EXPIRE_SECONDS = 2.0
 
 
 class Proxy:
@@ -53,7 +54,8 @@ class Proxy:
         self.roster = Roster(self.engines, partial(_new_engine, clock), clock, settings.pools.linger)
         self.discovery = Discovery(self.roster, given(settings.pools), settings.pools.file)
         await self.discovery.start()
-        self.legs = Legs(self.client, phases, settings.token, self.metrics)
+        self.tenants: Tenants = Keys(settings.access.keys) if settings.access.keys else Anyone()
+        self.legs = Legs(self.client, phases, settings.token, self.metrics, settings.access)
         # What proxies with one control token share, they find under the same keys; nobody else can guess them.
         secret = sha256(settings.token.encode()).digest() if settings.token else b""
         self._router = Router(self.engines, self.store, self.legs, self.metrics, secret)
@@ -61,7 +63,8 @@ class Proxy:
         admin.watch(self.metrics, self.engines, self.store)
         listen = settings.listen
         self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
-        self.probe = Probe(self.engines, self.client, settings.token, settings.watch.interval, settings.watch.timeout)
+        watch, key = settings.watch, settings.access.engine_key
+        self.probe = Probe(self.engines, self.client, settings.token, watch.interval, watch.timeout, key)
         await self.probe.once()
         self.roster.changed = self.probe.soon
         self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]
@@ -107,23 +110,24 @@ class Proxy:
 
     async def _route(self, request: Request, responder: Responder) -> int:
         path = request.path
-        if path in GENERATE and request.method == b"POST":
-            return await Turn(self._router, request, responder, tenant_of(request)).serve()
-        if path.startswith(SESSIONS):
-            return await end_session(self._router, request, responder, tenant_of(request))
         if path in PAGES:
             return self._page(request, responder)
         if path in engine_calls.CALLS:
             return engine_calls.answer_call(self.roster, self.settings.token, request, responder)
-        at = await self._holder(request)
-        return await pass_through(self.engines, self.legs, self._passing, request, responder, at)
+        tenant = self.tenants.of(request)
+        if path in GENERATE and request.method == b"POST":
+            return await Turn(self._router, request, responder, tenant).serve()
+        if path.startswith(SESSIONS):
+            return await end_session(self._router, request, responder, tenant)
+        at = await self._holder(request, tenant)
+        return await pass_through(self.engines, self.legs, self._passing, request, responder, tenant, at)
 
-    async def _holder(self, request: Request) -> str | None:
+    async def _holder(self, request: Request, tenant: Tenant) -> str | None:
         """The D that keeps the response which a path names."""
         if not request.path.startswith(RESPONSE):
             return None
         name = request.path.removeprefix(RESPONSE).partition("/")[0]
-        scope = Scope(tenant_of(request), secret=self._router.secret)
+        scope = Scope(tenant.name, secret=self._router.secret)
         known = await self.store.first([response_key(scope, name)])
         return known.decode if known else None
 
@@ -136,11 +140,17 @@ class Proxy:
             return admin.ready(self.roster, self.server.draining, responder)
         return admin.metrics_page(self.metrics, responder)
 
+    def reload(self) -> None:
+        """Read the files again: engines and API keys."""
+        self.discovery.reload()
+        self.tenants.refresh()
+
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
             self.store.expire()
             self.roster.sweep()
+            self.tenants.refresh()
 
 
 def given(pools: Pools) -> Plan:

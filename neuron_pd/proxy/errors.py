@@ -10,6 +10,7 @@ from neuron_pd.proxy.http import Header
 JSON = (b"content-type", b"application/json")
 TYPES = {
     400: "invalid_request_error",
+    401: "invalid_request_error",
     404: "not_found_error",
     405: "invalid_request_error",
     413: "invalid_request_error",

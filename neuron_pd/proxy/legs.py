@@ -15,8 +15,8 @@ from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import Client, Header, Request, Response, Timeouts, UpstreamError
 from neuron_pd.proxy.http.message import forwardable
 from neuron_pd.proxy.metrics import Metrics
-from neuron_pd.proxy.probe import control_headers
-from neuron_pd.proxy.settings import Phases
+from neuron_pd.proxy.probe import control_headers, key_headers
+from neuron_pd.proxy.settings import Access, Phases
 
 log = logging.getLogger("neuron_pd.proxy")
 
@@ -24,6 +24,7 @@ log = logging.getLogger("neuron_pd.proxy")
 NOT_FORWARDED = frozenset(
     (b"accept-encoding", control.TOKEN_HEADER.encode(), b"x-neuron-pd-reuse", b"x-neuron-pd-session")
 )
+CLIENT_KEYS = frozenset((b"authorization", b"x-api-key"))
 JSON = (b"content-type", b"application/json")
 MAX_ANSWER = 64 * 1024 * 1024
 PASSED_ON = (408, 429, 504)  # about load and time: the client decides when to come back
@@ -57,13 +58,6 @@ class PrefillFailed(Exception):
         self.refusal = refusal
 
 
-def engine_headers(request: Request) -> list[Header]:
-    """What an engine is told of the client's headers."""
-    headers = [header for header in forwardable(request.headers, NOT_FORWARDED) if header[0] != b"content-type"]
-    headers.append(JSON)
-    return headers
-
-
 def answer_headers(response: Response) -> list[Header]:
     """What the client is told of the engine's headers."""
     return forwardable(response.headers)
@@ -76,15 +70,28 @@ def new_handle() -> str:
 class Legs:
     """Speaks to engines on behalf of turns."""
 
-    def __init__(self, client: Client, phases: Phases, token: str | None, metrics: Metrics) -> None:
+    def __init__(
+        self, client: Client, phases: Phases, token: str | None, metrics: Metrics, access: Access | None = None
+    ) -> None:
         self.client = client
         self.phases = phases
         self.metrics = metrics
-        self._control = [*control_headers(token), JSON]
+        access = access or Access()
+        self._key = key_headers(access.engine_key)
+        self._control = [*control_headers(token, access.engine_key), JSON]
+        # Keys that the proxy checked, or replaces, stop here.
+        self._stays = NOT_FORWARDED | CLIENT_KEYS if access.keys or access.engine_key else NOT_FORWARDED
         self._acquire = Timeouts(phases.acquire, phases.acquire, phases.acquire)
         self._prefill = Timeouts(phases.prefill, phases.prefill, phases.prefill)
         self._decode = Timeouts(phases.first_byte, phases.idle)
         self._background: set[asyncio.Task[None]] = set()
+
+    def headers(self, request: Request) -> list[Header]:
+        """What an engine is told of the client's headers."""
+        return [*forwardable(request.headers, self._stays), *self._key]
+
+    def _leg_headers(self, request: Request) -> list[Header]:
+        return [*(header for header in self.headers(request) if header[0] != b"content-type"), JSON]
 
     async def acquire(self, engine: Engine, handle: str) -> Lease | str:
         """Ask D for a lease on a handle: the lease, or why there is none.
@@ -128,7 +135,7 @@ class Legs:
                 engine.origin,
                 b"POST",
                 request.target,
-                engine_headers(request),
+                self._leg_headers(request),
                 body,
                 timeouts=self._prefill,
                 retry_stale=not leased,
@@ -149,7 +156,13 @@ class Legs:
         """The head of D's answer; `again`: the request may be sent once more where its connection was stale."""
         try:
             response = await self.client.request(
-                engine.origin, b"POST", request.target, engine_headers(request), body, self._decode, retry_stale=again
+                engine.origin,
+                b"POST",
+                request.target,
+                self._leg_headers(request),
+                body,
+                self._decode,
+                retry_stale=again,
             )
         except UpstreamError as error:
             self.failed(engine, "decode", error)
@@ -159,7 +172,7 @@ class Legs:
 
     async def models(self, engine: Engine) -> list[str]:
         """The names of what an engine serves. UpstreamError when it does not answer."""
-        response = await self.client.request(engine.origin, b"GET", b"/v1/models", [], timeouts=self._acquire)
+        response = await self.client.request(engine.origin, b"GET", b"/v1/models", self._key, timeouts=self._acquire)
         try:
             listed = _object(await response.read(MAX_ANSWER)).get("data")
         finally:

@@ -4,17 +4,18 @@ Only what clients of an inference API use is passed on. Engines have more behind
 loading, cache resets, profiling), and those are for operators, at the engine.
 """
 
-from neuron_pd.proxy.bodies import FORBIDDEN, XARGS, load, refuse_transfer_params
+from neuron_pd.proxy.bodies import FORBIDDEN, XARGS, dump, load, refuse_transfer_params
 from neuron_pd.proxy.engines import Engine, Engines
-from neuron_pd.proxy.errors import Refusal
+from neuron_pd.proxy.errors import JSON, Refusal
 from neuron_pd.proxy.http import ConnectFailed, Request, Responder, Response, Timeouts, UpstreamError
-from neuron_pd.proxy.http.message import forwardable
-from neuron_pd.proxy.legs import NOT_FORWARDED, Legs, unavailable
+from neuron_pd.proxy.legs import Legs, unavailable
 from neuron_pd.proxy.relay import relay
+from neuron_pd.proxy.tenants import Tenant
 
 PREFIXES = ("/v1/", "/v2/")
 PATHS = frozenset(("/tokenize", "/detokenize", "/version", "/score", "/rerank", "/pooling", "/classify", "/ping"))
 OPERATORS_ONLY = frozenset(("/v1/load_lora_adapter", "/v1/unload_lora_adapter"))
+MODELS = "/v1/models"
 METHODS = frozenset((b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS"))
 
 
@@ -26,7 +27,13 @@ def passes(path: str) -> bool:
 
 
 async def pass_through(
-    engines: Engines, legs: Legs, timeouts: Timeouts, request: Request, responder: Responder, at: str | None = None
+    engines: Engines,
+    legs: Legs,
+    timeouts: Timeouts,
+    request: Request,
+    responder: Responder,
+    tenant: Tenant,
+    at: str | None,
 ) -> int:
     """Serve a request by one D, the one at the URL `at` if it can be; its status.
 
@@ -37,9 +44,13 @@ async def pass_through(
     if request.method not in METHODS:
         raise Refusal(405, "this method is not served here", "method_not_allowed")
     _refuse_transfer(request.body)
+    _require_model(request, tenant)
     decode, response = await _reach(engines, legs, timeouts, request, at)
     try:
-        await relay(response, responder, ())
+        if request.path == MODELS and tenant.models is not None and response.status == 200:
+            await _list_models(response, responder, tenant)
+        else:
+            await relay(response, responder, ())
     except UpstreamError as error:
         legs.failed(decode, "passthrough", error)
         raise unavailable("decode", error) from error
@@ -52,7 +63,7 @@ async def pass_through(
 async def _reach(
     engines: Engines, legs: Legs, timeouts: Timeouts, request: Request, at: str | None
 ) -> tuple[Engine, Response]:
-    headers = forwardable(request.headers, NOT_FORWARDED)
+    headers = legs.headers(request)
     refused: list[Engine] = []
     while True:
         decode = engines.for_decode(at, refused)
@@ -72,6 +83,24 @@ async def _reach(
         else:
             decode.breaker.succeeded()
             return decode, response
+
+
+def _require_model(request: Request, tenant: Tenant) -> None:
+    """A key for some models only must name one of them: in the path, or in a JSON body. Refusal 404 otherwise."""
+    if tenant.models is None or request.path in (MODELS, "/version", "/ping"):
+        return
+    if request.path.startswith(f"{MODELS}/"):
+        tenant.require(request.path.removeprefix(f"{MODELS}/"))
+    elif not request.path.startswith("/v1/responses/"):
+        parsed, _ = load(request.body)
+        tenant.require(str(parsed.get("model") or "") if isinstance(parsed, dict) else "")
+
+
+async def _list_models(response: Response, responder: Responder, tenant: Tenant) -> None:
+    """The list of models without those that this key may not use."""
+    listed, _ = load(await response.read())
+    listed["data"] = [model for model in listed["data"] if tenant.may_use(model["id"])]
+    responder.send(200, [JSON], dump(listed))
 
 
 def _refuse_transfer(body: bytes) -> None:

@@ -37,10 +37,19 @@ class Look(NamedTuple):
 class Probe:
     """Checks every engine each `interval` seconds: `GET /health`, and the control path's `info`."""
 
-    def __init__(self, engines: Engines, client: Client, token: str | None, interval: float, timeout: float) -> None:
+    def __init__(
+        self,
+        engines: Engines,
+        client: Client,
+        token: str | None,
+        interval: float,
+        timeout: float,
+        engine_key: str | None = None,
+    ) -> None:
         self._engines = engines
         self._client = client
         self._token = token
+        self._headers = control_headers(token, engine_key)
         self._interval = interval
         self._timeouts = Timeouts(timeout, timeout, timeout)
         self._misses: dict[Engine, int] = {}
@@ -99,9 +108,7 @@ class Probe:
         return Look(slow, [Problem(str(error), f"start it, or correct --{engine.role}", fatal=not slow)])
 
     async def _get(self, engine: Engine, path: bytes) -> Answer:
-        response = await self._client.request(
-            engine.origin, b"GET", path, control_headers(self._token), timeouts=self._timeouts
-        )
+        response = await self._client.request(engine.origin, b"GET", path, self._headers, timeouts=self._timeouts)
         try:
             return Answer(response.status, await response.read(MAX_INFO_BYTES))
         finally:
@@ -133,8 +140,14 @@ class Probe:
             self._said[engine] = now
 
 
-def control_headers(token: str | None) -> list[Header]:
-    return [(control.TOKEN_HEADER.encode(), token.encode())] if token else []
+def control_headers(token: str | None, engine_key: str | None = None) -> list[Header]:
+    """What an engine wants to see: the control token; where it has none, its own API key."""
+    headers = [(control.TOKEN_HEADER.encode(), token.encode())] if token else []
+    return [*headers, *key_headers(engine_key)]
+
+
+def key_headers(engine_key: str | None) -> list[Header]:
+    return [(b"authorization", b"Bearer " + engine_key.encode())] if engine_key else []
 
 
 def usable_pair(engines: Engines) -> bool:

@@ -37,7 +37,7 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
         raise UsageError(
             f"cannot listen on {place} ({error.strerror or error}): choose another --host or --port"
         ) from error
-    loop.add_signal_handler(signal.SIGHUP, proxy.discovery.reload)
+    loop.add_signal_handler(signal.SIGHUP, proxy.reload)
     announce(greeting(proxy))
     await stop.wait()
     closing = asyncio.create_task(proxy.__aexit__())

@@ -1,4 +1,4 @@
-"""Whose conversations they are, and their explicit end: `DELETE /neuron_pd/v1/conversations/{id}`."""
+"""The explicit end of a conversation: `DELETE /neuron_pd/v1/conversations/{id}`."""
 
 from urllib.parse import parse_qs, unquote_to_bytes
 
@@ -8,17 +8,13 @@ from neuron_pd.core.control import PREFIX
 from neuron_pd.proxy.conversations import MAX_ID_BYTES, Scope
 from neuron_pd.proxy.errors import JSON, Refusal
 from neuron_pd.proxy.http import Request, Responder, UpstreamError
+from neuron_pd.proxy.tenants import Tenant
 from neuron_pd.proxy.turn import Router, end_of_session
 
 SESSIONS = f"{PREFIX}conversations/"
 
 
-def tenant_of(request: Request) -> bytes:
-    """Clients are told apart by the key they send."""
-    return request.get(b"authorization") or request.get(b"x-api-key") or b""
-
-
-async def end_session(router: Router, request: Request, responder: Responder, tenant: bytes) -> int:
+async def end_session(router: Router, request: Request, responder: Responder, tenant: Tenant) -> int:
     """Forget the conversation of this tenant that its id names, and release it at D; 200 also where there was none.
 
     `?model=` and `?cache_salt=` say which, where the conversation's requests had them; without a model, all models that
@@ -31,7 +27,7 @@ async def end_session(router: Router, request: Request, responder: Responder, te
     options = parse_qs(query.decode("latin-1"))
     salt = options.get("cache_salt", [None])[-1]
     models = options.get("model") or ["", *await _served(router)]
-    keys = [Scope(tenant, model, salt, router.secret).key(b"id", name) for model in dict.fromkeys(models)]
+    keys = [Scope(tenant.name, model, salt, router.secret).key(b"id", name) for model in dict.fromkeys(models)]
     ended = await end_of_session(router.store, router.engines, router.legs, keys)
     responder.send(200, [JSON], orjson.dumps({"id": name.decode("utf-8", "replace"), "deleted": ended > 0}))
     return 200

@@ -63,6 +63,14 @@ class Conversations:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use the proxy: the keys of a file, else everyone. `engine_key`: what engines are shown in their place."""
+
+    keys: Path | None = None
+    engine_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Looking at the engines: every so many seconds, and how long one look may take."""
 
@@ -80,4 +88,5 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     conversations: Conversations = field(default_factory=Conversations)
     watch: Watch = field(default_factory=Watch)
+    access: Access = field(default_factory=Access)
     token: str | None = None

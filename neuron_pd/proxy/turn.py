@@ -31,6 +31,7 @@ from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.relay import BrokenOff, is_stream, relay
 from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
 from neuron_pd.proxy.store import Known, Store
+from neuron_pd.proxy.tenants import Tenant
 
 log = logging.getLogger("neuron_pd.proxy")
 
@@ -60,7 +61,7 @@ class Router:
 class Turn:
     """One request for generated text, from the client's body to the last byte of its answer."""
 
-    def __init__(self, router: Router, request: Request, responder: Responder, tenant: bytes) -> None:
+    def __init__(self, router: Router, request: Request, responder: Responder, tenant: Tenant) -> None:
         self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
         self.request = request
         self.responder = responder
@@ -68,7 +69,8 @@ class Turn:
         self.api = GENERATE[request.path]
         self.call = Generate(self.api, request.body)
         body = self.call.body
-        scope = Scope(tenant, self.call.model, body.get("cache_salt"), router.secret)
+        tenant.require(self.call.model)
+        scope = Scope(tenant.name, self.call.model, body.get("cache_salt"), router.secret)
         self.conversation = identify(request, body, self.api, scope)
         self.tap: Tap = FinishTap(self.api)
         self.at: Engine | None = None  # the D that was asked last

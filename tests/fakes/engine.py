@@ -66,6 +66,7 @@ class FakeEngine:
         self.tool_calls: list[JSON] | None = None
         self.events: list[bytes] | None = None  # a whole stream, as written: one write each
         self.answer: bytes | None = None  # a whole JSON answer
+        self.models = ["fake"]
         self.leak = True  # D: carry kv_transfer_params in answers, as newer engines do
         self.acquire_delay = 0.0
         self.acquire_status: int | None = None
@@ -135,7 +136,8 @@ class FakeEngine:
 
     def _other(self, request: web.Request, recorded: Recorded) -> web.StreamResponse:
         if request.path == "/v1/models":
-            return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+            data = [{"id": name, "object": "model"} for name in self.models]
+            return web.json_response({"object": "list", "data": data})
         if request.path == "/v1/teapot":
             return web.Response(status=418, text="short and stout")
         return web.json_response({"path": request.path_qs, "method": request.method, "bytes": len(recorded.raw)})

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from neuron_pd.cli.proxy.access import access
 from neuron_pd.cli.proxy.conversations import conversations
 from neuron_pd.cli.proxy.engines import pools
 from neuron_pd.cli.proxy.serving import limits, listen, timeouts
@@ -19,6 +20,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @timeouts
 @limits
 @conversations
+@access
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(LEVELS))
 def command(log_level: str, **values: Any) -> None:
     """Run the KV-aware multi-turn proxy."""
@@ -33,6 +35,7 @@ def command(log_level: str, **values: Any) -> None:
         phases=timeouts.of(values),
         limits=limits.of(values),
         conversations=conversations.of(values),
+        access=access.of(values),
         token=control_token(),
     )
     check_port_free(settings.listen.host, settings.listen.port, "the proxy")
