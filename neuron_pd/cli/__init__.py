@@ -14,6 +14,7 @@ COMMANDS = {
     "launch": "Print, or become, the serve command of one role.",
     "proxy": "Run the KV-aware multi-turn proxy.",
     "key": "Make and list API keys of the proxy.",
+    "plan": "Say what reuse brings before it is bought; simulate it at scale.",
     "bench": "Measure TTFT with and without reuse, and report it.",
     "model": "Make an embedded model locally.",
     "cleanup": "Stop what `up` or `launch` started.",

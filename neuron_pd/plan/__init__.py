@@ -1,0 +1,1 @@
+"""What reuse brings, before it is bought: planned times, calibrations, and a simulation."""

@@ -1,0 +1,116 @@
+"""A calibration from bench records, and how well it predicts what it was not fitted on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from neuron_pd.errors import UsageError
+from neuron_pd.plan.calibration import Calibration
+from neuron_pd.plan.fit import errors, fit_robustly, planned
+from neuron_pd.plan.observe import Observation, Observations, medians
+from neuron_pd.plan.turn import Coefficients, Quantity
+
+FEWEST_POINTS = 24  # more than twice as many as there are coefficients
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A median of several turns, measured and planned, in seconds."""
+
+    quantity: Quantity
+    leg: str
+    length: int
+    turns: int
+    measured: float
+    planned: float
+
+    @property
+    def error(self) -> float:
+        """Planned over measured, less one."""
+        return self.planned / self.measured - 1
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "quantity": str(self.quantity),
+            "leg": self.leg,
+            "length": self.length,
+            "turns": self.turns,
+            "measured_ms": round(1000 * self.measured, 3),
+            "planned_ms": round(1000 * self.planned, 3),
+            "error": round(self.error, 4),
+        }
+
+
+def calibrate(seen: Observations, instance: str) -> tuple[Calibration, list[Prediction]]:
+    """Fit all turns; the predictions are of one half of them by the fit of the other half.
+
+    UsageError when the turns are too few, or not of both legs and two lengths.
+    """
+    legs, lengths = {turn.leg for turn in seen.turns}, {turn.length for turn in seen.turns}
+    if len(legs) < 2 or len(lengths) < 2 or len(seen.points) < FEWEST_POINTS:
+        raise UsageError(
+            "a calibration needs both legs, two prompt lengths and eight turns: run a longer `bench sweep`"
+        )
+    fitted_on, held_out = halves(seen.turns)
+    half = _fit(fitted_on, seen.bytes_per_token)
+    predictions = predict(held_out, half, seen.bytes_per_token)
+    coefficients = _fit(seen.turns, seen.bytes_per_token)
+    calibration = Calibration(
+        model=seen.model,
+        instance=instance,
+        bytes_per_token=seen.bytes_per_token,
+        block_size=seen.block_size,
+        pool_tokens=seen.pool_tokens,
+        coefficients=coefficients,
+        decode=seen.decode,
+        errors=errors(seen.points, coefficients, seen.bytes_per_token),
+        sources=_sources(seen),
+        held_out={"turns": len(held_out), "fitted_on": len(fitted_on), **summary(predictions)},
+    )
+    return calibration, predictions
+
+
+def halves(turns: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
+    """Every other turn, counted within each leg and length, so that both halves have all of them."""
+    ordered = sorted(turns, key=lambda turn: (turn.leg, turn.length))
+    return ordered[::2], ordered[1::2]
+
+
+def predict(turns: Sequence[Observation], by: Coefficients, bytes_per_token: float) -> list[Prediction]:
+    """The medians of `turns` from the second on, by quantity, leg and length, beside what the coefficients give."""
+    return [
+        Prediction(
+            *group,
+            turns=len(points),
+            measured=median(point.seconds for point in points),
+            planned=median(planned(point, by, bytes_per_token) for point in points),
+        )
+        for group, points in medians(turns).items()
+    ]
+
+
+def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """The median and the largest absolute error of each quantity's medians."""
+    by_quantity: dict[str, Any] = {}
+    for quantity in Quantity:
+        found = [abs(each.error) for each in predictions if each.quantity is quantity]
+        if found:
+            by_quantity[quantity] = {"median_error": round(median(found), 4), "largest_error": round(max(found), 4)}
+    return by_quantity
+
+
+def _fit(turns: Sequence[Observation], bytes_per_token: float) -> Coefficients:
+    return fit_robustly([point for turn in turns for point in turn.points], bytes_per_token)
+
+
+def _sources(seen: Observations) -> dict[str, str]:
+    lengths = sorted({turn.length for turn in seen.turns})
+    how = f"{len(seen.turns)} turns at {', '.join(map(str, lengths))} tokens: {'; '.join(seen.commands)}"
+    return {
+        "coefficients": f"fitted to acquire, transfer, prefill and TTFT of {how}",
+        "decode": "fitted to the time a token of the same replies",
+        "bytes_per_token": "bytes read back over tokens reused, the median",
+        "pool_tokens": "KV blocks of the decode engine, as it says itself",
+        "errors": "relative standard deviation of single turns around the fit",
+    }
