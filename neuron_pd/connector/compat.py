@@ -12,13 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import vllm
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler, base_worker
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
+from neuron_pd.core.fingerprint import Item
 from neuron_pd.core.versions import is_tested, tested_releases
 
 ENGINE_METHOD = "neuron_pd_control"
@@ -44,6 +45,17 @@ def agents_without_progress_thread() -> Iterator[None]:
         yield
     finally:
         base_worker.nixl_agent_config = ordinary
+
+
+@contextmanager
+def side_channel(wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """The listening socket that upstream's scheduler opens in the block is wrapped; vLLM has no hook for it."""
+    ordinary = base_scheduler.zmq_ctx
+    base_scheduler.zmq_ctx = lambda *args: wrap(ordinary(*args))
+    try:
+        yield
+    finally:
+        base_scheduler.zmq_ctx = ordinary
 
 
 def distribution_version(*names: str) -> str:
@@ -125,6 +137,25 @@ def computed_tokens(request: Request) -> int:
     return min(request.num_computed_tokens - request.num_in_flight_tokens, request.num_tokens - 1)
 
 
-def is_text_only(request: Request) -> bool:
-    """Whether token ids (with adapter and salt) determine this request's KV."""
-    return request.prompt_embeds is None and not request.mm_features and request.prompt_token_ids is not None
+def ran_to_its_end(request: Request) -> bool:
+    """Not aborted, and not refused."""
+    return request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
+
+
+def is_verifiable(request: Request) -> bool:
+    """Whether token ids, with adapter, salt and the hashes of what is not text, determine this request's KV."""
+    known = all(feature.mm_hash or feature.identifier for feature in request.mm_features)
+    return request.prompt_embeds is None and request.prompt_token_ids is not None and known
+
+
+def items(request: Request) -> list[Item]:
+    """The images, sounds … of a prompt, by their content hashes."""
+    return [Item(f.mm_position.offset, f"{f.modality} {f.mm_hash or f.identifier}") for f in request.mm_features]
+
+
+def bytes_per_token(kv_cache_config: KVCacheConfig) -> float:
+    """KV bytes of one token in all layers of one rank."""
+    return sum(
+        group.kv_cache_spec.page_size_bytes * len(group.layer_names) / group.kv_cache_spec.block_size
+        for group in kv_cache_config.kv_cache_groups
+    )

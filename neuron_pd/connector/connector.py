@@ -1,5 +1,7 @@
 """The connector class that `kv_connector_module_path` loads: upstream's NIXL pull connector with our two sides."""
 
+from typing import Any
+
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
@@ -8,6 +10,8 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from neuron_pd.connector import compat
 from neuron_pd.connector.scheduler import LeaseOnRead, control
+from neuron_pd.connector.settings import Settings, leave_upstream_a_number
+from neuron_pd.connector.stats import LeasePromMetrics, LeaseStats
 from neuron_pd.connector.worker import LeaseWorker
 from neuron_pd.core.control import control_token
 
@@ -25,13 +29,28 @@ class NixlConnector(NixlPullConnector):
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         compat.require_tested_vllm()
+        transfer = vllm_config.kv_transfer_config
+        leave_upstream_a_number(transfer.kv_connector_extra_config)
         # Past the pull connector's own constructor: it would make a second NIXL agent.
         super(NixlPullConnector, self).__init__(vllm_config, role, kv_cache_config)
         self.connector_scheduler = None
         self.connector_worker = None
         if role == KVConnectorRole.SCHEDULER:
             self.connector_scheduler = LeaseScheduler(vllm_config, self.engine_id, kv_cache_config)
-            self.connector_scheduler.configure(control_token())
+            self.connector_scheduler.configure(Settings.read(transfer.get_from_extra_config), control_token())
             compat.install_engine_method(control)
         else:
             self.connector_worker = LeaseWorker(vllm_config, self.engine_id, kv_cache_config)
+
+    def get_kv_connector_stats(self) -> Any:
+        if self.connector_scheduler is not None:
+            return self.connector_scheduler.take_stats()
+        return super().get_kv_connector_stats()
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> LeaseStats:
+        return LeaseStats(data=data) if data is not None else LeaseStats()
+
+    @classmethod
+    def build_prom_metrics(cls, *args: Any, **kwargs: Any) -> LeasePromMetrics:
+        return LeasePromMetrics(*args, **kwargs)

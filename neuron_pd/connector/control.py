@@ -18,6 +18,7 @@ from neuron_pd.core.control import (
     MAX_HANDLE_CHARS,
     PREFIX,
     RELEASE,
+    RENEW,
     STATS,
     TOKEN_HEADER,
     AcquireMiss,
@@ -28,7 +29,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-METHODS = {INFO: "GET", STATS: "GET", ACQUIRE: "POST", RELEASE: "POST"}
+METHODS = {INFO: "GET", STATS: "GET", ACQUIRE: "POST", RENEW: "POST", RELEASE: "POST"}
 
 
 class Refused(Exception):
@@ -134,9 +135,9 @@ async def _ask(engine_client: Any, verb: str, argument: str) -> list[Any]:
 
 def _combine(path: str, answers: list[Any]) -> tuple[int, dict[str, Any]]:
     """One answer from all data-parallel ranks: the rank that has the record, or sums."""
-    if path == ACQUIRE:
+    if path in (ACQUIRE, RENEW):
         for answer in answers:
-            if "kv_transfer_params" in answer:
+            if "reason" not in answer:
                 return 200, answer
         reasons = [answer["reason"] for answer in answers]
         known = [reason for reason in reasons if reason != AcquireMiss.UNKNOWN_HANDLE]

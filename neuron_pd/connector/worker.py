@@ -8,6 +8,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPu
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
+from neuron_pd.connector.stats import LeaseStats
 from neuron_pd.connector.threads import cores_for_the_model
 
 logger = init_logger("vllm.neuron_pd")
@@ -19,13 +20,15 @@ class LeaseWorker(NixlPullConnectorWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         with cores_for_the_model(current_platform.is_cpu()):
             super().__init__(*args, **kwargs)
+        self.xfer_stats = LeaseStats()
         self._given_back: set[str] = set()
 
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
         super().start_load_kv(metadata)
         for lease_id in getattr(metadata, "neuron_pd_given_back", ()):
-            if self._reqs_to_send.pop(lease_id, None) is not None:
+            if lease_id in self._reqs_to_process:
                 self._reqs_to_process.discard(lease_id)
+                self._reqs_to_send.pop(lease_id, None)
                 self._given_back.add(lease_id)
 
     def _get_new_notifs(self) -> set[str]:

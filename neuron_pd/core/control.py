@@ -3,6 +3,8 @@
     GET  /neuron_pd/v1/info      what the engine is                  -> EngineInfo as JSON
     POST /neuron_pd/v1/acquire   {"handle": H}                       -> 200 {"kv_transfer_params": {...}}
                                                                         404 {"reason": R} (an AcquireMiss value)
+    POST /neuron_pd/v1/renew     {"lease": L} or {"handle": H}       -> 200 {"renewed": n leases, "ttl": seconds}
+                                                                        404 {"reason": R}
     POST /neuron_pd/v1/release   {"lease": L} or {"handle": H}       -> 200 {"released": n leases}
     GET  /neuron_pd/v1/stats     counters and gauges                 -> 200 {name: number}
 
@@ -13,7 +15,7 @@ with {"error": ...}.
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +23,7 @@ from typing import Any, Self
 from neuron_pd.errors import UsageError
 
 PREFIX = "/neuron_pd/v1/"
-INFO, ACQUIRE, RELEASE, STATS = (PREFIX + verb for verb in ("info", "acquire", "release", "stats"))
+INFO, ACQUIRE, RENEW, RELEASE, STATS = (PREFIX + verb for verb in ("info", "acquire", "renew", "release", "stats"))
 
 TOKEN_HEADER = "x-neuron-pd-token"
 TOKEN_ENV = "NEURON_PD_CONTROL_TOKEN"
@@ -32,7 +34,7 @@ MAX_HANDLE_CHARS = 128
 
 
 class AcquireMiss(StrEnum):
-    """Why an engine has nothing to read for a handle."""
+    """Why an engine has nothing to read, or to renew, for a handle."""
 
     UNKNOWN_HANDLE = "unknown_handle"  # never recorded here, dropped by the ledger's bound, or the engine restarted
     EVICTED = "evicted"  # recorded, but the first block has left the prefix cache
@@ -56,8 +58,9 @@ class EngineInfo:
     retention: str
     bidirectional: bool
     prefix_caching: bool
-    kv_recompute_threshold: int
+    kv_recompute_threshold: int | str
     read_lease_seconds: float
+    decoder_kv_blocks_ttl: float = 480.0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +68,8 @@ class EngineInfo:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         """Read what an engine sent; fields that a newer engine adds are ignored. KeyError when one is missing."""
-        return cls(**{field.name: body[field.name] for field in fields(cls)})
+        known = [field for field in fields(cls) if field.default is MISSING or field.name in body]
+        return cls(**{field.name: body[field.name] for field in known})
 
 
 def control_token(environ: Mapping[str, str] | None = None) -> str | None:

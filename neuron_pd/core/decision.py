@@ -32,7 +32,8 @@ class Reason(StrEnum):
     LOCAL = "local"  # P's own prefix cache holds as much
     UNVERIFIED = "unverified"  # offered without a fingerprint
     MALFORMED = "malformed"  # offered, but the parameters do not hold together
-    LEASE_USED = "lease_used"  # this engine has read that lease before: its blocks are no longer held
+    LEASE_TAKEN = "lease_taken"  # another request has claimed that lease
+    LEASE_GONE = "lease_gone"  # D does not hold it any more: expired, given up, restarted; or D gave no answer
     SELF_READ = "self_read"  # the lease is this engine's own
     BIDIRECTIONAL_OFF = "bidirectional_off"  # this engine was started without bidirectional_kv_xfer
     UNSUPPORTED = "unsupported"  # a cache or a prompt that cannot be verified

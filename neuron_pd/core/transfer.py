@@ -11,7 +11,7 @@ on as they came, with what neuron-pd adds under `neuron_pd_` names, so the field
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Self, TypeGuard
 
 from neuron_pd.core.fingerprint import Fingerprint
@@ -40,7 +40,8 @@ class TurnReport:
     """How P served its leg, in tokens. `path` is "read_back" or "recompute", `reason` says why it was not read back.
 
     `offered` tokens were in the lease, `verified` of them matched P's own prompt, `reused` were read from D; `local`
-    came from P's own prefix cache.
+    came from P's own prefix cache. From being scheduled to its first token the leg took `took_ms`, of which `read_ms`
+    for the read, and P had expected `expected_ms` (0: it had not seen enough yet to expect anything).
     """
 
     path: str
@@ -50,6 +51,9 @@ class TurnReport:
     verified: int
     reused: int
     local: int
+    took_ms: float = 0.0
+    read_ms: float = 0.0
+    expected_ms: float = 0.0
 
     def __str__(self) -> str:
         """As a log line has it: name=value, separated by blanks."""
@@ -60,9 +64,15 @@ class TurnReport:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self | None:
-        """None for anything that is not a whole report (an engine without neuron-pd sends none)."""
+        """None for anything that is not a report (an engine without neuron-pd sends none). Durations may be absent."""
         try:
-            return cls(**{name: body[name] for name in cls.__dataclass_fields__})
+            return cls(
+                **{
+                    field.name: body[field.name]
+                    for field in fields(cls)
+                    if field.default is MISSING or field.name in body
+                }
+            )
         except (KeyError, TypeError):
             return None
 

@@ -1,10 +1,12 @@
 """A real vLLM scheduler with our connector, and a worker that the test plays: a step reports what the test says."""
 
 import json
+import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vllm.config import (
     CacheConfig,
@@ -25,6 +27,8 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from neuron_pd.connector.scheduler import control
+from neuron_pd.connector.side_channel import Granted, Peer
+from neuron_pd.core.lease import Refused
 
 BLOCK_SIZE = 16
 REPORTED = {field.name for field in fields(KVConnectorOutput)}  # 0.29 has no `failed_recving`
@@ -48,8 +52,42 @@ def model_directory(path: Path) -> Path:
     return path
 
 
+class DirectClient:
+    """Asks the D that a lease names, where there is one in this process, without a socket."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def _ask(self, verb: str, peer: Peer, lease: str, reader: str) -> dict[str, Any]:
+        self.asked.append((verb, lease))
+        if (engine := Engine.listening.get(peer)) is None:
+            return {}
+        answer: dict[str, Any] = engine.connector.retention.answer({"verb": verb, "lease": lease, "reader": reader})
+        return answer
+
+    def claim(self, peer: Peer, lease: str, reader: str) -> "Future[Granted | Refused]":
+        future: Future[Granted | Refused] = Future()
+        answer = self._ask("claim", peer, lease, reader)
+        if "deadline" in answer:
+            future.set_result(Granted(answer["deadline"], time.perf_counter() + answer["seconds"]))
+        else:
+            future.set_result(Refused(answer.get("refused", Refused.GONE)))
+        return future
+
+    def release(self, peer: Peer, lease: str, reader: str) -> None:
+        self._ask("release", peer, lease, reader)
+
+    def close(self) -> None:
+        return None
+
+
 class Engine:
-    """One engine's scheduler, `kv_blocks` blocks of 16 tokens, and the verbs of its control path."""
+    """One engine's scheduler, `kv_blocks` blocks of 16 tokens, and the verbs of its control path.
+
+    Its worker reports by itself what it was told to give back; everything else the test reports.
+    """
+
+    listening: ClassVar[dict[Peer, "Engine"]] = {}
 
     def __init__(self, model: Path, role: str, *, kv_blocks: int = 64, window: int = 0, **extra: Any) -> None:
         prefix_caching = extra.pop("prefix_caching", role == "decode")
@@ -58,6 +96,11 @@ class Engine:
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
         self._steps = 0
+        self.connector = self.scheduler.connector.connector_scheduler
+        port = self.connector.side_channel_port = 10_000 + len(self.listening)
+        self.connector.retention.address["remote_port"] = port
+        self.listening[Peer(self.connector.side_channel_host, self.connector.side_channel_port)] = self
+        self.client = self.connector.reuse.client = DirectClient()
         self.finished: dict[str, dict[str, Any] | None] = {}
 
     def _scheduler(

@@ -27,6 +27,17 @@ def read(decode: Any, lease: dict[str, Any]) -> None:
 # D
 
 
+def ended(decode: Any, lease: dict[str, Any]) -> str:
+    """How a lease ended that the worker is told to drop, and does."""
+    decode.step()
+    assert decode.metadata.neuron_pd_given_back == [lease["remote_request_id"]]
+    before = {name: count for name, count in decode.stats().items() if name.startswith("leases_")}
+    read(decode, lease)
+    assert decode.stats()["kv_blocks_used"] == 0
+    (how,) = [name for name, count in before.items() if decode.stats()[name] > count]
+    return how.removeprefix("leases_")
+
+
 def test_a_finished_turn_is_recorded_and_pins_nothing(engine: Make) -> None:
     decode = engine("decode")
     decode.turn("h", PROMPT)
@@ -47,7 +58,8 @@ def test_acquire_pins_what_is_cached_and_the_read_frees_it(engine: Make) -> None
     assert decode.stats()["kv_blocks_used"] == decode.stats()["pinned_blocks"] == 7
     assert decode.scheduler.has_requests()  # an idle engine keeps stepping while a lease is open
     decode.step()
-    assert lease["remote_request_id"] in decode.metadata.reqs_to_send
+    assert lease["remote_request_id"] in decode.metadata.reqs_in_batch
+    assert not decode.metadata.reqs_to_send  # the worker keeps no time for it
     assert decode.scheduler.has_requests()
     read(decode, lease)
     stats = decode.stats()
@@ -91,7 +103,10 @@ def test_releasing_a_handle_forgets_the_record_and_gives_its_leases_back(engine:
 def test_a_lease_that_nobody_reads_is_reclaimed(engine: Make) -> None:
     decode = engine("decode", read_lease_seconds=0)
     decode.turn("h", PROMPT)
-    read(decode, acquire(decode, "h"))  # the worker reports an expired lease as it reports a read one
+    lease = acquire(decode, "h")
+    decode.step()
+    assert decode.metadata.neuron_pd_given_back == [lease["remote_request_id"]]
+    read(decode, lease)  # the worker reports what it was told to drop as it reports what was read
     stats = decode.stats()
     assert (stats["kv_blocks_used"], stats["leases_expired"]) == (0, 1)
 
@@ -213,6 +228,8 @@ def test_p_reads_the_verified_prefix_and_computes_the_rest(engine: Make) -> None
     assert len(recv(prefill).remote.block_ids[0]) == len(recv(prefill).local_block_ids[0]) == 8
     prefill.step(finished_recving={"p"})
     turn = prefill.run("p")["neuron_pd_turn"]
+    durations = {name: turn.pop(name) for name in ("took_ms", "read_ms", "expected_ms")}
+    assert durations["took_ms"] > durations["read_ms"] > 0 == durations["expected_ms"]
     assert turn == {
         "path": "read_back",
         "reason": "verified",
@@ -228,9 +245,11 @@ def test_p_reads_the_verified_prefix_and_computes_the_rest(engine: Make) -> None
 def test_an_edited_history_reads_nothing_and_ends_the_lease(engine: Make) -> None:
     decode, prefill = engine("decode"), engine("prefill")
     history = decode.turn("h", PROMPT, max_tokens=33)
-    prefill.add("p", [1, *history[1:]], acquire(decode, "h"))
+    lease = acquire(decode, "h")
+    prefill.add("p", [1, *history[1:]], dict(lease))
     prefill.step()
-    assert not recv(prefill).local_block_ids  # told to notify, not to read
+    assert not prefill.metadata.reqs_to_recv
+    assert ended(decode, lease) == "released"
     turn = prefill.run("p")["neuron_pd_turn"]
     assert (turn["path"], turn["reason"], turn["verified"], turn["reused"]) == ("recompute", "mismatch", 0, 0)
 
@@ -314,7 +333,8 @@ def test_a_lease_that_cannot_be_trusted_is_recomputed(engine: Make, change: dict
     history = decode.turn("h", PROMPT)
     prefill.add("p", [*history, 1], {**acquire(decode, "h"), **change})
     prefill.step()
-    assert not prefill.metadata.reqs_to_recv
+    told = [told.local_block_ids for told in prefill.metadata.reqs_to_recv.values()]
+    assert told == ([()] if reason == "unverified" else [])  # upstream's way to tell D that nothing is read
     turn = prefill.run("p")["neuron_pd_turn"]
     assert (turn["path"], turn["reason"], turn["reused"]) == ("recompute", reason, 0)
     assert prefill.stats()[f"turns_recompute_{reason}"] == 1
@@ -328,7 +348,7 @@ def test_a_lease_is_read_once(engine: Make) -> None:
         prefill.add(name, [*history, 1], dict(lease))
     prefill.step()
     assert list(prefill.metadata.reqs_to_recv) == ["first"]
-    assert prefill.run("second")["neuron_pd_turn"]["reason"] == "lease_used"
+    assert prefill.run("second")["neuron_pd_turn"]["reason"] == "lease_taken"
 
 
 def test_more_tokens_claimed_than_blocks_offered_reads_what_the_blocks_hold(engine: Make) -> None:
@@ -396,7 +416,7 @@ def test_an_aborted_prefill_leaves_nothing(engine: Make) -> None:
     prefill.abort("q")
     prefill.step(finished_recving={"q"})
     assert prefill.stats()["kv_blocks_used"] == 0
-    assert not prefill.scheduler.connector.connector_scheduler._turns
+    assert not prefill.connector.reuse.legs
 
 
 # Both

@@ -94,4 +94,7 @@ def test_a_turn_report_travels_and_half_a_report_is_none() -> None:
     report = TurnReport("read_back", "verified", 200, 128, 128, 128, 0)
     assert TurnReport.from_json({**report.as_json(), "newer": 1}) == report
     assert TurnReport.from_json({"path": "read_back"}) is None
-    assert str(report) == "path=read_back reason=verified prompt=200 offered=128 verified=128 reused=128 local=0"
+    assert str(report) == (
+        "path=read_back reason=verified prompt=200 offered=128 verified=128 reused=128 local=0 "
+        "took_ms=0.0 read_ms=0.0 expected_ms=0.0"
+    )
