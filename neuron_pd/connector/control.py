@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from neuron_pd.connector import compat
+from neuron_pd.connector.streaming import install
 from neuron_pd.core.control import (
     ACQUIRE,
     INFO,
@@ -46,6 +47,7 @@ class ControlPath:
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
         self.token = control_token()
+        install()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
 from pathlib import Path
@@ -17,8 +17,10 @@ from vllm.config import (
     SchedulerConfig,
     VllmConfig,
 )
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
@@ -31,6 +33,7 @@ from neuron_pd.connector.side_channel import Granted, Peer
 from neuron_pd.core.lease import Refused
 
 BLOCK_SIZE = 16
+ENCODER_TOKENS = 1000
 REPORTED = {field.name for field in fields(KVConnectorOutput)}  # 0.29 has no `failed_recving`
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -93,6 +96,9 @@ class Engine:
         prefix_caching = extra.pop("prefix_caching", role == "decode")
         self.name = extra.pop("engine_id", f"{role}-engine")
         self.scheduler = self._scheduler(model, role, kv_blocks, window, prefix_caching, extra)
+        # A text model has no budget for images; their encoder is played with the rest of the worker.
+        self.scheduler.max_num_encoder_input_tokens = ENCODER_TOKENS
+        self.scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=ENCODER_TOKENS)
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
         self._steps = 0
@@ -143,9 +149,18 @@ class Engine:
             log_stats=False,
         )
 
-    def add(self, name: str, tokens: Iterable[int], params: dict[str, Any] | None, *, max_tokens: int = 1) -> Request:
+    def add(
+        self,
+        name: str,
+        tokens: Iterable[int],
+        params: dict[str, Any] | None,
+        *,
+        max_tokens: int = 1,
+        images: Sequence[MultiModalFeatureSpec] = (),
+    ) -> Request:
         sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True, extra_args={"kv_transfer_params": params})
-        request = Request(name, list(tokens), sampling, None, block_hasher=self._hasher)
+        features = list(images) or None
+        request = Request(name, list(tokens), sampling, None, mm_features=features, block_hasher=self._hasher)
         self.scheduler.add_request(request)
         return request
 
@@ -186,8 +201,11 @@ class Engine:
         answer: dict[str, float] = self.control("stats")
         return answer
 
-    def turn(self, handle: str, tokens: Iterable[int], max_tokens: int = 8) -> list[int]:
+    def turn(
+        self, handle: str, tokens: Iterable[int], max_tokens: int = 8, images: Sequence[MultiModalFeatureSpec] = ()
+    ) -> list[int]:
         """A whole turn on a decode engine (which prefills it itself), recorded under `handle`: all its tokens."""
-        request = self.add(f"request-{handle}", tokens, {"neuron_pd_handle": handle}, max_tokens=max_tokens)
+        params = {"neuron_pd_handle": handle}
+        request = self.add(f"request-{handle}", tokens, params, max_tokens=max_tokens, images=images)
         self.run(request.request_id)
         return list(request.all_token_ids)

@@ -27,13 +27,12 @@ class PlayedNixl:
 
 
 def worker() -> Any:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
-
+    from neuron_pd.connector.stats import LeaseStats
     from neuron_pd.connector.worker import LeaseWorker
 
     made = LeaseWorker.__new__(LeaseWorker)
     made.nixl_wrapper = PlayedNixl()
-    made.xfer_stats = NixlKVConnectorStats()
+    made.xfer_stats = LeaseStats()
     made._given_back = set()
     made._recving_metadata = {}
     made._engine_clock_offset = {"d": 100.0}  # D's clock is 100 s ahead of ours

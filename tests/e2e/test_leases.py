@@ -1,5 +1,6 @@
 """The lease cycle as a router drives it, on real engines: what goes wrong ends in an ordinary prefill."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -78,15 +79,29 @@ def test_a_lease_used_again_is_recomputed(router: Router, turn: tuple[str, str, 
     lease = router.acquire(handle)
     assert router.turn(prompt, lease)[1]["path"] == "read_back"
     reply, report = router.turn(prompt, lease)
-    assert (reply, report["reason"]) == (expected, "lease_used")
+    assert (reply, report["reason"]) == (expected, "lease_gone")
 
 
-def test_an_expired_lease_is_declined_and_recomputed(router: Router, turn: tuple[str, str, str]) -> None:
+def test_a_lease_that_was_given_back_is_not_read(router: Router, turn: tuple[str, str, str]) -> None:
     handle, prompt, expected = turn
     lease = router.acquire(handle)
-    lease["remote_blocks_expiry_time"] -= 3600
+    router.give_back(lease)
     reply, report = router.turn(prompt, lease)
-    assert (reply, report["path"], report["reason"]) == (expected, "recompute", "load_failed")
+    assert (reply, report["path"], report["reason"]) == (expected, "recompute", "lease_gone")
+
+
+def test_two_requests_that_are_given_one_lease_are_both_right(
+    cluster: Cluster, router: Router, turn: tuple[str, str, str]
+) -> None:
+    handle, prompt, expected = turn
+    lease = router.acquire(handle)
+    with ThreadPoolExecutor(2) as both:
+        served = list(both.map(lambda given: router.turn(prompt, given), (dict(lease), dict(lease))))
+    assert [reply for reply, _ in served] == [expected, expected]
+    reasons = sorted(report["reason"] for _, report in served)
+    assert reasons[1] == "verified"
+    assert reasons[0] in ("lease_taken", "lease_gone")
+    assert cluster.settled()["pinned_blocks"] == 0
 
 
 def test_a_lease_given_back_frees_its_blocks_at_once(
@@ -120,7 +135,7 @@ def test_a_peer_that_is_not_there_is_recomputed(router: Router, turn: tuple[str,
     handle, prompt, expected = turn
     gone = {**router.acquire(handle), "remote_engine_id": "gone", "remote_port": 1}
     reply, report = router.turn(prompt, gone)
-    assert (reply, report["reason"]) == (expected, "load_failed")
+    assert (reply, report["reason"]) == (expected, "lease_gone")
 
 
 def test_a_hand_off_that_nobody_reads_is_given_back(cluster: Cluster, router: Router) -> None:
