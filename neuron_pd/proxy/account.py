@@ -3,10 +3,12 @@
 import logging
 from time import perf_counter as now  # the event loop's clock counts whole milliseconds
 
+from neuron_pd.core.decision import Path, Reason
 from neuron_pd.core.transfer import TurnReport
 from neuron_pd.proxy.http import Header
 from neuron_pd.proxy.legs import Prefilled
 from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.ways import Direct, Offered
 
 log = logging.getLogger("neuron_pd.proxy")
 
@@ -16,16 +18,31 @@ CLIENT_LEFT = 499
 class Account:
     """One turn, as it went. `reason` says why nothing was reused, or how it was; `phase` is the leg under way."""
 
-    __slots__ = ("_metrics", "_started", "acquire_ms", "alone", "phase", "prefill_ms", "reason", "report", "status")
+    __slots__ = (
+        "_decode_began",
+        "_metrics",
+        "_started",
+        "acquire_ms",
+        "alone",
+        "first_token_ms",
+        "moved",
+        "phase",
+        "prefill_ms",
+        "reason",
+        "report",
+        "status",
+    )
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._started = now()
         self.phase = "prefill"
-        self.acquire_ms = self.prefill_ms = 0.0
+        self._decode_began = 0.0
+        self.acquire_ms = self.prefill_ms = self.first_token_ms = 0.0
         self.reason = "none"
         self.report: TurnReport | None = None
         self.alone = False
+        self.moved = False
         self.status = 0
 
     @property
@@ -39,15 +56,22 @@ class Account:
 
     @property
     def outcome(self) -> str:
-        return "hit" if self.report is not None and self.report.reused > 0 else "miss"
+        report = self.report
+        return "hit" if report is not None and (report.reused > 0 or report.path == Path.DIRECT) else "miss"
 
     def acquired(self, began: float) -> None:
         """The question to D that began at `began` is answered."""
         self.acquire_ms = (now() - began) * 1000
         self._metrics.acquire.observe(self.acquire_ms / 1000)
 
-    def prefilled(self, began: float, answer: Prefilled) -> None:
-        """P answered the leg that began at `began`."""
+    def served_directly(self, turn: Offered, mode: Direct) -> None:
+        """D computes the rest of the prompt: what is new is estimated."""
+        self.reason = "asked_for" if mode is Direct.ALWAYS else Reason.COST.value
+        held = turn.held
+        self.report = TurnReport(Path.DIRECT.value, self.reason, held + turn.new, held, 0, reused=0, local=held)
+
+    def prefilled(self, began: float, answer: Prefilled) -> float:
+        """P answered the leg that began at `began`: how many seconds it took."""
         self.prefill_ms = (now() - began) * 1000
         self._metrics.prefill.observe(self.prefill_ms / 1000)
         report = self.report = answer.report
@@ -62,6 +86,18 @@ class Account:
             tokens.add("offered", by=report.offered)
             tokens.add("verified", by=report.verified)
             tokens.add("reused", by=report.reused)
+        return self.prefill_ms / 1000
+
+    def decoding(self) -> None:
+        """D is being asked."""
+        self.phase, self._decode_began = "decode", now()
+
+    def first_token(self) -> float:
+        """The first piece of D's stream is there: seconds since D was asked."""
+        moment = now()
+        self.first_token_ms = (moment - self._started) * 1000
+        self._metrics.first_token.observe(moment - self._started)
+        return moment - self._decode_began
 
     def began_answer(self, status: int) -> None:
         """D's head is there."""
@@ -85,7 +121,11 @@ class Account:
         seconds, path = now() - self._started, self.path
         self._metrics.turns.add(path)
         self._metrics.turn.observe(seconds)
-        if not self.alone and self.prefill_ms:
+        if self._decode_began and self.status == 200:
+            self._metrics.decode.observe(now() - self._decode_began)
+        if self.moved:
+            self._metrics.moved.add()
+        if not self.alone and (self.prefill_ms or path == Path.DIRECT):
             self._metrics.reuse.add(self.outcome, self.reason)
         if not log.isEnabledFor(logging.INFO):
             return

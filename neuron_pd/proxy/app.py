@@ -29,6 +29,7 @@ from neuron_pd.proxy.settings import Pools, Settings
 from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.tenants import Anyone, Keys, Tenant, Tenants
 from neuron_pd.proxy.turn import Router, Turn
+from neuron_pd.proxy.ways import Ways
 
 log = logging.getLogger("neuron_pd.proxy")
 
@@ -50,7 +51,7 @@ class Proxy:
         self.client = Client(phases.connect, phases.stall)
         self.store: Store = open_store(settings.conversations, self.metrics.store_failures.add)
         clock = asyncio.get_running_loop().time
-        self.engines = Engines(balance=settings.pools.balance)
+        self.engines = Engines(balance=settings.choice.balance)
         self.roster = Roster(self.engines, partial(_new_engine, clock), clock, settings.pools.linger)
         self.discovery = Discovery(self.roster, given(settings.pools), settings.pools.file)
         await self.discovery.start()
@@ -58,13 +59,14 @@ class Proxy:
         self.legs = Legs(self.client, phases, settings.token, self.metrics, settings.access)
         # What proxies with one control token share, they find under the same keys; nobody else can guess them.
         secret = sha256(settings.token.encode()).digest() if settings.token else b""
-        self._router = Router(self.engines, self.store, self.legs, self.metrics, secret)
+        ways = Ways(settings.choice.direct)
+        self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, secret)
         self._passing = Timeouts(phases.first_byte, phases.idle)
         admin.watch(self.metrics, self.engines, self.store)
         listen = settings.listen
         self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
-        watch, key = settings.watch, settings.access.engine_key
-        self.probe = Probe(self.engines, self.client, settings.token, watch.interval, watch.timeout, key)
+        key, direct = settings.access.engine_key, settings.choice.direct
+        self.probe = Probe(self.engines, self.client, settings.token, settings.watch, key, direct)
         await self.probe.once()
         self.roster.changed = self.probe.soon
         self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]

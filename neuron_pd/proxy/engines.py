@@ -11,6 +11,7 @@ from neuron_pd.core.control import EngineInfo
 from neuron_pd.proxy.breaker import Breaker
 from neuron_pd.proxy.errors import not_ready
 from neuron_pd.proxy.http import ConnectFailed, Origin, StaleConnection
+from neuron_pd.proxy.ways import Meters
 
 NOWHERE = frozenset(("", "0.0.0.0", "::", "*", "localhost"))
 
@@ -63,6 +64,7 @@ class Engine:
     load: int = 0
     requests: int = 0
     served: int = 0
+    meters: Meters = field(default_factory=Meters)
     url: str = field(init=False)  # one string for all that remember this engine
 
     def __post_init__(self) -> None:

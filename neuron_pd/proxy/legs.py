@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -22,7 +22,13 @@ log = logging.getLogger("neuron_pd.proxy")
 
 # From the client to the engines: not what would make their answers unreadable here, nor what only the proxy may say.
 NOT_FORWARDED = frozenset(
-    (b"accept-encoding", control.TOKEN_HEADER.encode(), b"x-neuron-pd-reuse", b"x-neuron-pd-session")
+    (
+        b"accept-encoding",
+        control.TOKEN_HEADER.encode(),
+        b"x-neuron-pd-reuse",
+        b"x-neuron-pd-session",
+        b"x-data-parallel-rank",
+    )
 )
 CLIENT_KEYS = frozenset((b"authorization", b"x-api-key"))
 JSON = (b"content-type", b"application/json")
@@ -39,6 +45,12 @@ class Lease(NamedTuple):
     @property
     def id(self) -> str:
         return str(self.params.get("remote_request_id", ""))
+
+    @property
+    def tokens(self) -> int:
+        """How many leading tokens of the conversation's last turn D still has."""
+        held = self.params.get("remote_num_tokens")
+        return held if isinstance(held, int) else 0
 
 
 class Prefilled(NamedTuple):
@@ -63,8 +75,10 @@ def answer_headers(response: Response) -> list[Header]:
     return forwardable(response.headers)
 
 
-def new_handle() -> str:
-    return uuid4().hex
+def new_handle(mark: str | None = None) -> str:
+    """A name for a turn; it begins with `mark`, where there is one."""
+    name = uuid4().hex
+    return name if mark is None else mark + name[len(mark) :]
 
 
 class Legs:
@@ -124,8 +138,10 @@ class Legs:
         if self._background:
             await asyncio.wait(self._background, timeout=seconds)
 
-    async def prefill(self, engine: Engine, request: Request, body: bytes, leased: bool) -> Prefilled:
-        """The prefill leg on one P.
+    async def prefill(
+        self, engine: Engine, request: Request, body: bytes, leased: bool, extra: Sequence[Header] = ()
+    ) -> Prefilled:
+        """The prefill leg on one P, with `extra` headers.
 
         Raises Refusal for an answer that the client must see, PrefillFailed where another P may do better. A leg that
         carries a lease is never sent twice: its blocks may be freed by the first reading.
@@ -135,7 +151,7 @@ class Legs:
                 engine.origin,
                 b"POST",
                 request.target,
-                self._leg_headers(request),
+                [*self._leg_headers(request), *extra],
                 body,
                 timeouts=self._prefill,
                 retry_stale=not leased,
@@ -152,17 +168,14 @@ class Legs:
             raise self._not_prefilled(engine, response, answer)
         return _prefilled(engine, answer)
 
-    async def decode(self, engine: Engine, request: Request, body: bytes, again: bool) -> Response:
+    async def decode(
+        self, engine: Engine, request: Request, body: bytes, again: bool, extra: Sequence[Header] = ()
+    ) -> Response:
         """The head of D's answer; `again`: the request may be sent once more where its connection was stale."""
         try:
+            headers = [*self._leg_headers(request), *extra]
             response = await self.client.request(
-                engine.origin,
-                b"POST",
-                request.target,
-                self._leg_headers(request),
-                body,
-                self._decode,
-                retry_stale=again,
+                engine.origin, b"POST", request.target, headers, body, self._decode, retry_stale=again
             )
         except UpstreamError as error:
             self.failed(engine, "decode", error)

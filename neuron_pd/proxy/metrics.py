@@ -90,11 +90,16 @@ class Metrics(Collector):
         self.disconnects = Counter(f"{prefix}client_disconnects", "Clients that left before the end, by phase", "phase")
         self.failures = Counter(f"{prefix}upstream_failures", "Upstream failures, by leg and kind", "leg", "kind")
         self.aborted = Counter(f"{prefix}aborted_streams", "Responses broken off after they had begun")
+        self.moved = Counter(f"{prefix}conversations_moved", "Turns whose conversation left its decode engine")
         self.releases = Counter(f"{prefix}lease_releases", "Leases given back unread, by result", "result")
         self.unread = Counter(f"{prefix}prefills_not_taken", "Prefills whose blocks D never took, by reason", "reason")
         self.acquire = Histogram(f"{prefix}acquire_seconds", "Asking D for a lease")
         self.prefill = Histogram(f"{prefix}prefill_seconds", "The whole prefill leg")
         self.first_byte = Histogram(f"{prefix}first_byte_seconds", "From the request to D's first byte")
+        self.first_token = Histogram(
+            f"{prefix}time_to_first_token_seconds", "From the request to a stream's first piece"
+        )
+        self.decode = Histogram(f"{prefix}decode_seconds", "The whole decode leg, of turns that ended well")
         self.turn = Histogram(f"{prefix}turn_seconds", "From the request to the end of the answer")
         self.gauges: list[Gauge] = []
 

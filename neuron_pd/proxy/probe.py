@@ -11,6 +11,8 @@ import orjson
 from neuron_pd.core import control
 from neuron_pd.proxy.engines import Engine, Engines, Problem, Role
 from neuron_pd.proxy.http import Client, ConnectFailed, Header, TimedOut, Timeouts, UpstreamError
+from neuron_pd.proxy.settings import Watch
+from neuron_pd.proxy.ways import CANNOT_PREFILL, Direct
 
 log = logging.getLogger("neuron_pd.proxy")
 
@@ -35,23 +37,24 @@ class Look(NamedTuple):
 
 
 class Probe:
-    """Checks every engine each `interval` seconds: `GET /health`, and the control path's `info`."""
+    """Checks every engine from time to time: `GET /health`, and the control path's `info`."""
 
     def __init__(
         self,
         engines: Engines,
         client: Client,
         token: str | None,
-        interval: float,
-        timeout: float,
+        watch: Watch,
         engine_key: str | None = None,
+        direct: Direct = Direct.OFF,
     ) -> None:
+        self._direct = direct
         self._engines = engines
         self._client = client
         self._token = token
         self._headers = control_headers(token, engine_key)
-        self._interval = interval
-        self._timeouts = Timeouts(timeout, timeout, timeout)
+        self._interval = watch.interval
+        self._timeouts = Timeouts(watch.timeout, watch.timeout, watch.timeout)
         self._misses: dict[Engine, int] = {}
         self._said: dict[Engine, tuple[str, ...]] = {}
         self._soon = asyncio.Event()
@@ -124,12 +127,16 @@ class Probe:
             yield Problem(what, change)
         else:
             try:
-                engine.info = control.EngineInfo.from_json(orjson.loads(answer.body))
+                said = orjson.loads(answer.body)
+                engine.info = control.EngineInfo.from_json(said)
+                engine.ranks = tuple(said.get("engine_ids", ()))
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
                 what = f"its control path speaks another version ({error} is missing): no reuse"
                 yield Problem(what, "run the same neuron-pd version on engines and proxy")
                 return
             yield from _self_evident(engine, engine.info)
+            if self._direct is not Direct.OFF:
+                yield from _direct(engine, engine.info)
 
     def _say(self, engine: Engine) -> None:
         """Log an engine's state when it changes."""
@@ -174,6 +181,12 @@ def _self_evident(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]
         yield Problem("bidirectional_kv_xfer is off: no reuse", change)
     if engine.role is Role.DECODE and not info.prefix_caching:
         yield Problem("prefix caching is off: nothing to read back", "start it without --no-enable-prefix-caching")
+
+
+def _direct(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]:
+    if engine.role is Role.DECODE and info.accelerator in CANNOT_PREFILL:
+        what = f"a decode engine on {info.accelerator} does not prefill well: it serves no turns alone"
+        yield Problem(what, "leave --direct off")
 
 
 def _compare(every: Sequence[Engine]) -> Iterator[tuple[Engine, list[Problem]]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from neuron_pd.proxy.engines import Balance, Target
 from neuron_pd.proxy.http import Limits
 from neuron_pd.proxy.pools.source import Source
+from neuron_pd.proxy.ways import Direct
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,14 @@ class Pools:
     sources: tuple[Source, ...] = ()
     file: Path | None = None
     linger: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which engines serve a turn: when a conversation leaves its D, and whether D may serve it alone."""
+
     balance: Balance = field(default_factory=Balance)
+    direct: Direct = Direct.OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class Settings:
     """A whole proxy, one object a topic. `token`: of the engines' control path."""
 
     pools: Pools = field(default_factory=Pools)
+    choice: Choice = field(default_factory=Choice)
     listen: Listen = field(default_factory=Listen)
     phases: Phases = field(default_factory=Phases)
     limits: Limits = field(default_factory=Limits)

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter as now  # the event loop's clock counts whole milliseconds
 
-from neuron_pd.core.transfer import HANDLE, Params, first_leg, second_leg
+from neuron_pd.core.transfer import HANDLE, Params, second_leg
+from neuron_pd.proxy import history
 from neuron_pd.proxy.account import CLIENT_LEFT, Account
 from neuron_pd.proxy.apis import GENERATE, Alone
 from neuron_pd.proxy.bodies import Generate
@@ -26,24 +26,22 @@ from neuron_pd.proxy.http import (
     TimedOut,
     UpstreamError,
 )
-from neuron_pd.proxy.legs import Lease, Legs, Prefilled, PrefillFailed, new_handle, unavailable
+from neuron_pd.proxy.legs import Legs, new_handle, unavailable
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.relay import BrokenOff, is_stream, relay
 from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
+from neuron_pd.proxy.start import Start, Starter
 from neuron_pd.proxy.store import Known, Store
 from neuron_pd.proxy.tenants import Tenant
+from neuron_pd.proxy.ways import Direct, Ways
 
 log = logging.getLogger("neuron_pd.proxy")
 
-REUSE_HEADER, OFF = b"x-neuron-pd-reuse", b"off"
-PREFILL_ATTEMPTS = 3
-BYTES_PER_TOKEN = 4
 
-
-def _params(prefilled: Prefilled | None, handle: str | None) -> Params | None:
+def _params(start: Start, handle: str | None) -> Params | None:
     """What D is told: where P's blocks are, where there are any, and the name under which it records the turn."""
-    if prefilled is not None and prefilled.params is not None:
-        return second_leg(prefilled.params, handle)
+    if start.prefilled is not None and start.prefilled.params is not None:
+        return second_leg(start.prefilled.params, handle)
     return None if handle is None else {HANDLE: handle}
 
 
@@ -55,6 +53,7 @@ class Router:
     store: Store
     legs: Legs
     metrics: Metrics
+    ways: Ways
     secret: bytes = b""
 
 
@@ -63,6 +62,7 @@ class Turn:
 
     def __init__(self, router: Router, request: Request, responder: Responder, tenant: Tenant) -> None:
         self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
+        self.ways = router.ways
         self.request = request
         self.responder = responder
         self.account = Account(router.metrics)
@@ -74,6 +74,7 @@ class Turn:
         self.conversation = identify(request, body, self.api, scope)
         self.tap: Tap = FinishTap(self.api)
         self.at: Engine | None = None  # the D that was asked last
+        self.released = False
 
     async def serve(self) -> int:
         """Answer the request; the status. Refusal while nothing was sent; BrokenOff once the client has been told."""
@@ -108,7 +109,7 @@ class Turn:
         known = await self._find() if alone.recorded else None
         at = self.engines.for_decode(known.decode) if known else None
         try:
-            await self._decode(at, None, [], recorded=alone.recorded)
+            await self._decode(at, Start(), [], recorded=alone.recorded)
         except UpstreamError as error:
             raise unavailable("decode", error) from error
 
@@ -126,12 +127,13 @@ class Turn:
     async def _together(self) -> None:
         """P and D share the turn. Where D is lost before any of its answer was there, once more from the beginning."""
         known = await self._find()
+        starter = Starter(self.engines, self.legs, self.ways, self.request, self.call, self.account, known)
         lost: list[Engine] = []
         for last in (False, True):
             decode = self.engines.for_decode(known.decode if known else None, lost)
-            prefilled = await self._prefill(decode, known)
+            start = await starter.start(decode)
             try:
-                await self._decode(decode if known else None, prefilled, lost)
+                await self._decode(decode if known else None, start, lost)
                 return
             except UpstreamError as error:
                 if last or isinstance(error, TimedOut):
@@ -139,101 +141,43 @@ class Turn:
                 if len(self.engines.decode) > 1 and not isinstance(error, StaleConnection):
                     lost.append(self.at or decode)
 
-    # ---- the first leg
-
-    async def _prefill(self, decode: Engine, known: Known | None) -> Prefilled:
-        """P's answer, from the first P that gives one; each attempt has a lease of its own."""
-        failed: PrefillFailed | None = None
-        avoid: list[Engine] = []
-        for _ in range(PREFILL_ATTEMPTS):
-            try:
-                prefill = self.engines.for_prefill(avoid)
-            except Refusal:
-                if failed is None:
-                    raise
-                break
-            try:
-                return await self._prefill_on(prefill, await self._acquire(prefill, decode, known))
-            except PrefillFailed as error:
-                failed = error
-                if not isinstance(error.__cause__, StaleConnection):
-                    avoid.append(prefill)
-        assert failed is not None
-        raise failed.refusal from failed
-
-    async def _acquire(self, prefill: Engine, decode: Engine, known: Known | None) -> Lease | None:
-        """A lease on what D still has of this conversation; None, and the reason, where this turn starts cold."""
-        account = self.account
-        account.reason = self._no_reuse(prefill, decode, known)
-        if known is None or account.reason:
-            return None
-        account.phase, began = "acquire", now()
-        lease = await self.legs.acquire(decode, known.handle)
-        account.acquired(began)
-        if isinstance(lease, Lease):
-            return lease
-        account.reason = lease
-        return None
-
-    def _no_reuse(self, prefill: Engine, decode: Engine, known: Known | None) -> str:
-        if self.request.get(REUSE_HEADER) == OFF:
-            return "off"
-        if known is None or not known.handle:
-            return "none"
-        if decode.url != known.decode:
-            return "decode_moved"
-        if not decode.reads_back:
-            return "decode_without_reuse"
-        return "" if prefill.reads_back else "prefill_without_reuse"
-
-    async def _prefill_on(self, prefill: Engine, lease: Lease | None) -> Prefilled:
-        self.account.phase, began = "prefill", now()
-        body = self.call.for_prefill(first_leg(lease.params if lease else None))
-        weight = len(body) // BYTES_PER_TOKEN
-        prefill.begin(weight)
-        try:
-            answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None)
-            if answer.report is not None and answer.report.reused > 0:
-                lease = None  # P has read it, and D was told
-        finally:
-            prefill.end(weight)
-            if lease is not None:
-                self.legs.release(lease)
-        self.account.prefilled(began, answer)
-        return answer
-
     # ---- the second leg
 
-    async def _decode(
-        self, decode: Engine | None, prefilled: Prefilled | None, lost: list[Engine], recorded: bool = True
-    ) -> None:
+    async def _decode(self, decode: Engine | None, start: Start, lost: list[Engine], recorded: bool = True) -> None:
         """D's answer to the client. UpstreamError when D was lost with nothing sent to the client."""
-        handle = new_handle() if recorded and not self.conversation.final else None
-        decode, response = await self._reach(decode, prefilled, handle, lost)
+        handle = self._new_handle() if recorded and not self.conversation.final else None
         try:
-            await self._answer(decode, response)
+            decode, response = await self._reach(decode, start, handle, lost)
+            try:
+                await self._answer(decode, response, start)
+            finally:
+                decode.end(1)
+                response.close()
+                if self.account.status == 200:
+                    await self._remember(decode, handle, start)
         finally:
-            decode.end(1)
-            response.close()
-            if self.account.status == 200:
-                await self._remember(decode, handle, prefilled)
+            self._let_go(start)
+
+    def _new_handle(self) -> str:
+        return new_handle(history.mark(self.call.body) if self.ways.mode is not Direct.OFF else None)
 
     async def _reach(
-        self, decode: Engine | None, prefilled: Prefilled | None, handle: str | None, lost: list[Engine]
+        self, decode: Engine | None, start: Start, handle: str | None, lost: list[Engine]
     ) -> tuple[Engine, Response]:
         """The head of D's answer, and the D that gave it: another one where the first cannot be connected to.
 
         P's blocks are given back when no D was reached. Once a D may have read them, no other may.
         """
-        self.account.phase, avoid, taken = "decode", list(lost), False
+        avoid, taken = list(lost), False
+        self.account.decoding()
         try:
             while True:
                 decode = self.at = decode or self.engines.for_decode(avoid=avoid)
                 try:
-                    response = await self._ask(decode, _params(prefilled, handle if decode.reads_back else None))
+                    response = await self._ask(decode, start, handle if decode.reads_back else None)
                 except BaseException as error:
                     taken = not isinstance(error, ConnectFailed)
-                    if taken:
+                    if taken or start.direct:
                         raise
                 else:
                     taken = True
@@ -241,25 +185,34 @@ class Turn:
                 avoid.append(decode)
                 decode = None
         finally:
-            if not taken and prefilled is not None:
-                self.legs.strand(prefilled)
+            if not taken and start.prefilled is not None:
+                self.legs.strand(start.prefilled)
 
-    async def _ask(self, decode: Engine, params: Params | None) -> Response:
+    async def _ask(self, decode: Engine, start: Start, handle: str | None) -> Response:
         """Send D the request; `decode.end` is due once the response is through."""
         decode.begin(1)
+        body = self.call.for_decode(_params(start, handle))
+        again = start.prefilled is None or start.prefilled.params is None
         try:
-            return await self.legs.decode(
-                decode, self.request, self.call.for_decode(params), again=params is None or tuple(params) == (HANDLE,)
-            )
+            return await self.legs.decode(decode, self.request, body, again, start.ranks)
         except BaseException:
             decode.end(1)
             raise
 
-    async def _answer(self, decode: Engine, response: Response) -> None:
+    async def _answer(self, decode: Engine, response: Response, start: Start) -> None:
         self.account.began_answer(response.status)
         self.tap = self._new_tap(response)
+        feed, waiting = self.tap.feed, is_stream(response) and response.status == 200
+
+        def learn(data: bytes) -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                self._began(decode, start)
+            feed(data)
+
         try:
-            await relay(response, self.responder, self.account.headers(), self.tap.feed)
+            await relay(response, self.responder, self.account.headers(), learn)
         except BrokenOff as error:
             self.account.status = 502
             decode.breaker.failed()
@@ -275,7 +228,7 @@ class Turn:
             return JsonTap(self.api)
         return StreamTap(self.api) if self.conversation.needs_reply or self.api.always_read else FinishTap(self.api)
 
-    async def _remember(self, decode: Engine, handle: str | None, prefilled: Prefilled | None) -> None:
+    async def _remember(self, decode: Engine, handle: str | None, start: Start) -> None:
         """Keep where this turn is, or, at the end of a session, forget those before it."""
         reply = self.tap.reply()
         if not reply.finished:
@@ -283,14 +236,22 @@ class Turn:
         if self.conversation.final:
             await end_of_session(self.store, self.engines, self.legs, self.conversation.lookup)
         elif handle is not None and (keys := self.conversation.finished(reply)):
-            known = self._known(decode, handle, prefilled)
+            known = Known(decode.url, handle, start.prefill, start.tokens)
             await self.store.put(keys, known, forget=self.conversation.outgrown())
 
-    @staticmethod
-    def _known(decode: Engine, handle: str, prefilled: Prefilled | None) -> Known:
-        prefill = prefilled.engine.url if prefilled else ""
-        tokens = prefilled.report.prompt if prefilled and prefilled.report else 0
-        return Known(decode.url, handle, prefill, tokens)
+    def _began(self, decode: Engine, start: Start) -> None:
+        """D's first token is there: what it took is learned, and a history that was held for it need not be longer."""
+        seconds = self.account.first_token()
+        if start.offered is not None:
+            self.ways.served(decode.meters, start.offered, seconds)
+        elif start.lacking:
+            self.ways.handed_off(decode.meters, start.lacking, seconds)
+        self._let_go(start)
+
+    def _let_go(self, start: Start) -> None:
+        if start.lease is not None and not self.released:
+            self.released = True
+            self.legs.release(start.lease)
 
 
 async def end_of_session(store: Store, engines: Engines, legs: Legs, keys: Sequence[bytes]) -> int:

@@ -70,6 +70,7 @@ class FakeEngine:
         self.leak = True  # D: carry kv_transfer_params in answers, as newer engines do
         self.acquire_delay = 0.0
         self.acquire_status: int | None = None
+        self.gone_after_acquire = False  # it stops as soon as it has answered
         self.host = "127.0.0.1"
         self.healthy = True
         self.records: dict[str, str] = {}
@@ -167,6 +168,8 @@ class FakeEngine:
         lease = f"lease-{uuid4().hex}"
         text = self.leases[lease] = self.records[handle]
         params = {**self._blocks(lease, len(text)), FINGERPRINT: {"text": text}}
+        if self.gone_after_acquire:
+            self._leaving = asyncio.create_task(self.stop())
         return web.json_response({"kv_transfer_params": params})
 
     def _blocks(self, request_id: str, tokens: int) -> JSON:

@@ -82,7 +82,7 @@ async def test_a_lease_of_a_failed_prefill_is_given_back_and_the_retry_has_its_o
         await cluster.post(chat(LONG, conversation_id="c"))
         for engine in cluster.prefills:
             engine.faults.reset, engine.faults.times = True, 1
-        cluster.prefills[0].faults.times = 0
+        cluster.prefills[1].faults.times = 0
         answer = await cluster.post(chat(*SECOND, conversation_id="c"))
         assert answer.turn["path"] == "read_back"
         await cluster.proxy.legs.settle(5)

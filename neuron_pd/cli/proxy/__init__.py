@@ -7,7 +7,7 @@ import click
 
 from neuron_pd.cli.proxy.access import access
 from neuron_pd.cli.proxy.conversations import conversations
-from neuron_pd.cli.proxy.engines import pools
+from neuron_pd.cli.proxy.engines import choice, pools
 from neuron_pd.cli.proxy.serving import limits, listen, timeouts
 from neuron_pd.cli.topics import TopicCommand
 
@@ -16,6 +16,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 @click.command(name="proxy", cls=TopicCommand)
 @pools
+@choice
 @listen
 @timeouts
 @limits
@@ -31,6 +32,7 @@ def command(log_level: str, **values: Any) -> None:
 
     settings = Settings(
         pools=pools.of(values),
+        choice=choice.of(values),
         listen=listen.of(values),
         phases=timeouts.of(values),
         limits=limits.of(values),

@@ -10,7 +10,7 @@ from neuron_pd.cli.topics import topic
 from neuron_pd.errors import UsageError
 
 if TYPE_CHECKING:
-    from neuron_pd.proxy.settings import Pools
+    from neuron_pd.proxy.settings import Choice, Pools
 
 
 @topic(
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     click.option("--kubernetes-selector", default="", metavar="LABELS", help="Further labels that they have."),
     click.option("--linger-seconds", default=60.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
                  help="How long what an engine holds is still read after it left its pool."),
-    click.option("--balance-abs-threshold", default=32, show_default=True, type=click.IntRange(0), metavar="N",
-                 help="A conversation leaves a decode engine with N requests more than the least loaded one,"),
-    click.option("--balance-rel-threshold", default=1.5, show_default=True, type=click.FloatRange(1), metavar="X",
-                 help="and X times as many."),
 )  # fmt: skip
 def pools(
     prefill: Sequence[str],
@@ -53,10 +49,8 @@ def pools(
     kubernetes_namespace: str,
     kubernetes_selector: str,
     linger_seconds: float,
-    balance_abs_threshold: int,
-    balance_rel_threshold: float,
 ) -> "Pools":
-    from neuron_pd.proxy.engines import Balance, Role
+    from neuron_pd.proxy.engines import Role
     from neuron_pd.proxy.pools.kubernetes import Kubernetes
     from neuron_pd.proxy.pools.names import SCHEME, Names
     from neuron_pd.proxy.settings import Pools
@@ -77,8 +71,24 @@ def pools(
         sources=sources,
         file=pools_file,
         linger=linger_seconds,
-        balance=Balance(balance_abs_threshold, balance_rel_threshold),
     )
+
+
+@topic(
+    "Choice of engines",
+    click.option("--balance-abs-threshold", default=32, show_default=True, type=click.IntRange(0), metavar="N",
+                 help="A conversation leaves a decode engine with N requests more than the least loaded one,"),
+    click.option("--balance-rel-threshold", default=1.5, show_default=True, type=click.FloatRange(1), metavar="X",
+                 help="and X times as many."),
+    click.option("--direct", default="off", show_default=True, type=click.Choice(("off", "auto", "always")),
+                 help="Skip P where D holds the history: never, where that is expected to be faster, whenever it can."),
+)  # fmt: skip
+def choice(balance_abs_threshold: int, balance_rel_threshold: float, direct: str) -> "Choice":
+    from neuron_pd.proxy.engines import Balance
+    from neuron_pd.proxy.settings import Choice
+    from neuron_pd.proxy.ways import Direct
+
+    return Choice(Balance(balance_abs_threshold, balance_rel_threshold), Direct(direct))
 
 
 def from_hosts(side: str, hosts: Sequence[str], ports: Sequence[str], default: int) -> list[str]:

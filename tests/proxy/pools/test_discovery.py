@@ -20,7 +20,7 @@ from tests.proxy.conftest import until
 
 
 def settings(pools: Pools) -> Settings:
-    return Settings(pools, Listen(port=0, drain=0.0), watch=Watch(interval=0.2))
+    return Settings(pools, listen=Listen(port=0, drain=0.0), watch=Watch(interval=0.2))
 
 
 def pools_text(prefill: list[FakeEngine], decode: list[FakeEngine]) -> str:
