@@ -42,24 +42,23 @@ async def relay(
 async def _stream(response: Response, responder: Responder, learn: Callable[[bytes], None] | None) -> None:
     scrubber = Scrubber()
     write, clean = responder.write, scrubber.feed
-    last = b"\n"
+    seen = b"\n"
 
-    def pass_on(data: bytes) -> None:
-        nonlocal last
-        write(clean(data))
-        last = data[-1:]
-        if learn is not None:
-            learn(data)
+    def pass_on(data: bytes, last: bool) -> None:
+        nonlocal seen
+        write(clean(data) + scrubber.rest() if last else clean(data), last)
+        if data:
+            seen = data
+            if learn is not None:
+                learn(data)
 
     responder.follow(response)
     try:
         await response.pipe(pass_on)
     except UpstreamError as error:
-        if is_stream(response) and last == b"\n":
+        if is_stream(response) and seen.endswith(b"\n"):
             responder.write(
                 b"data: " + error_body(502, "the decode engine's answer broke off", "decode_lost") + b"\n\n"
             )
         responder.abort()
         raise BrokenOff(str(error)) from error
-    write(scrubber.rest())
-    responder.end()

@@ -34,11 +34,11 @@ class FinishTap:
     def feed(self, data: bytes) -> None:
         if self._finished:
             return
-        joined = self._tail + data
+        seam = self._tail + data[:_OVERLAP]
         for pattern in self._finish:
-            if pattern in joined:
+            if pattern in data or pattern in seam:
                 self._finished = True
-        self._tail = joined[-_OVERLAP:]
+        self._tail = seam[-_OVERLAP:] if len(data) < _OVERLAP else data[-_OVERLAP:]
 
     def reply(self) -> Reply:
         return Reply(self._finished)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import httptools
 
 from neuron_pd.proxy.http.client_connection import Connection
-from neuron_pd.proxy.http.message import ConnectFailed, Header, Origin, StaleConnection, UpstreamLost
+from neuron_pd.proxy.http.message import ConnectFailed, Header, Origin, StaleConnection, UpstreamLost, header_lines
 from neuron_pd.proxy.http.response import Response
 
 SWEEP_SECONDS = 0.1
@@ -28,6 +28,17 @@ class Timeouts(NamedTuple):
     total: float = float("inf")
 
 
+class Pool:
+    """The idle connections to one origin, and what every request to it says in the same words."""
+
+    __slots__ = ("base", "host", "idle")
+
+    def __init__(self, origin: Origin) -> None:
+        self.base = origin.base.encode()
+        self.host = b" HTTP/1.1\r\nhost: %b\r\n" % origin.authority.encode()
+        self.idle: list[Connection] = []
+
+
 class Client:
     """A pool of connections to any number of origins. `stall_seconds` bounds how long a paused response may wait."""
 
@@ -37,7 +48,7 @@ class Client:
         self.connect_seconds = connect_seconds
         self.stall_seconds = stall_seconds
         self.active: set[Connection] = set()
-        self._idle: dict[Origin, list[Connection]] = {}
+        self._pools: dict[Origin, Pool] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -46,18 +57,19 @@ class Client:
         origin: Origin,
         method: bytes,
         target: bytes,
-        headers: Iterable[Header],
+        headers: Iterable[Header] | bytes,
         body: bytes = b"",
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - immutable
         retry_stale: bool = True,
     ) -> Response:
-        """Send a request and wait for the response's head.
+        """Send a request and wait for the response's head. `headers`: pairs, or lines made by `header_lines`.
 
         Raises an UpstreamError. A connection that turns out to be stale is replaced once by a fresh one, unless
         `retry_stale` is false: then StaleConnection, for a request that must not reach the engine twice.
         """
-        head = self._head(origin, method, target, headers, len(body))
-        connection = self._take(origin)
+        pool = self._pools.get(origin) or self._pools.setdefault(origin, Pool(origin))
+        head = self._head(pool, method, target, headers, body)
+        connection = self._take(pool)
         if connection is not None:
             try:
                 return await self._exchange(connection, method, head, body, timeouts)
@@ -71,12 +83,12 @@ class Client:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for connection in [*self.active, *(one for pool in self._idle.values() for one in pool)]:
+        for connection in [*self.active, *(one for pool in self._pools.values() for one in pool.idle)]:
             connection.fail(UpstreamLost("the proxy is stopping"))
         await asyncio.sleep(0)
 
     def idle_connections(self, origin: Origin) -> int:
-        return len(self._idle.get(origin, ()))
+        return len(self._pools[origin].idle) if origin in self._pools else 0
 
     def release(self, connection: Connection, reusable: bool) -> None:
         """A connection's exchange ended."""
@@ -85,22 +97,19 @@ class Client:
             connection.abort()
             return
         connection.idle_since = self.now()
-        self._idle.setdefault(connection.origin, []).append(connection)
+        self._pools[connection.origin].idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
         self.active.discard(connection)
-        pool = self._idle.get(connection.origin)
-        if pool and connection in pool:
-            pool.remove(connection)
+        idle = self._pools[connection.origin].idle
+        if connection in idle:
+            idle.remove(connection)
 
     @staticmethod
-    def _head(origin: Origin, method: bytes, target: bytes, headers: Iterable[Header], length: int) -> bytes:
-        lines = [b"%b %b%b HTTP/1.1\r\nhost: %b" % (method, origin.base.encode(), target, origin.authority.encode())]
-        lines += [b"%b: %b" % header for header in headers]
-        if length or method in (b"POST", b"PUT", b"PATCH"):
-            lines.append(b"content-length: %d" % length)
-        lines.append(b"\r\n")
-        return b"\r\n".join(lines)
+    def _head(pool: Pool, method: bytes, target: bytes, headers: Iterable[Header] | bytes, body: bytes) -> bytes:
+        lines = headers if isinstance(headers, bytes) else header_lines(headers)
+        length = b"content-length: %d\r\n" % len(body) if body or method in (b"POST", b"PUT", b"PATCH") else b""
+        return b"%b %b%b%b%b%b\r\n" % (method, pool.base, target, pool.host, lines, length)
 
     @staticmethod
     async def _exchange(
@@ -114,11 +123,10 @@ class Client:
             raise
         return response
 
-    def _take(self, origin: Origin) -> Connection | None:
+    def _take(self, pool: Pool) -> Connection | None:
         """The connection used last, so that the others grow idle and close."""
-        pool = self._idle.get(origin)
-        while pool:
-            connection = pool.pop()
+        while pool.idle:
+            connection = pool.idle.pop()
             if connection.usable:
                 self._watch(connection)
                 connection.reused = True
@@ -150,8 +158,8 @@ class Client:
         now = self.now()
         for connection in list(self.active):
             connection.check(now)
-        for pool in self._idle.values():
-            while pool and now - pool[0].idle_since > IDLE_KEEP_SECONDS:
-                pool.pop(0).abort()
-        waiting = self.active or any(self._idle.values())
+        for pool in self._pools.values():
+            while pool.idle and now - pool.idle[0].idle_since > IDLE_KEEP_SECONDS:
+                pool.idle.pop(0).abort()
+        waiting = self.active or any(pool.idle for pool in self._pools.values())
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep) if waiting and not self._closed else None

@@ -77,12 +77,12 @@ class Connection(asyncio.Protocol):
                 return
             response.unfit = True
         pieces = self._pieces
-        if pieces:
-            if not self._bodiless:
-                response.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            pieces.clear()
+        body = b"" if self._bodiless else b"".join(pieces)
+        pieces.clear()
         if self._message_done:
-            self._complete(response)
+            self._complete(response, body)
+        elif body:
+            response.feed(body)
 
     def eof_received(self) -> bool:
         return False
@@ -165,11 +165,11 @@ class Connection(asyncio.Protocol):
             self._deadline = self._total
             self._phase = "the whole response"
 
-    def _complete(self, response: Response) -> None:
+    def _complete(self, response: Response, body: bytes) -> None:
         self._response = None
         self.resume()
         self._client.release(self, not response.unfit)
-        response.finish()
+        response.finish(body)
 
     def fail(self, error: Exception) -> None:
         """Close at once, and give the response in progress `error`."""

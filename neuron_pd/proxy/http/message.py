@@ -7,6 +7,7 @@ UpstreamError             no complete response; `sent`: the request may have rea
 └── TimedOut              a deadline passed: `phase` says which one
 """
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -100,9 +101,12 @@ class Origin(NamedTuple):
 
 
 class Request:
-    """One request, read completely. Header names are in lower case; `get` answers the last of repeated ones."""
+    """One request, read completely. Header names are in lower case; `get` answers the last of repeated ones.
 
-    __slots__ = ("_map", "body", "headers", "http10", "keep_alive", "method", "path", "target")
+    `engine_lines` is for whoever passes the request on: its headers for the next hop, made once for all legs.
+    """
+
+    __slots__ = ("_map", "body", "engine_lines", "headers", "http10", "keep_alive", "method", "path", "target")
 
     def __init__(
         self, method: bytes, target: bytes, headers: list[Header], body: bytes, keep_alive: bool, http10: bool = False
@@ -114,6 +118,7 @@ class Request:
         self.body = body
         self.keep_alive = keep_alive
         self.http10 = http10
+        self.engine_lines: bytes | None = None
         self._map = dict(headers)
 
     def get(self, name: bytes) -> bytes | None:
@@ -124,11 +129,15 @@ def status_line(status: int) -> bytes:
     return REASONS.get(status) or b"%d Status" % status
 
 
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they go over the wire, each line with its end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
 def forwardable(headers: list[Header], also_without: frozenset[bytes] = frozenset()) -> list[Header]:
     """The end-to-end headers: neither hop-by-hop ones, nor those that `Connection` names, nor `also_without`."""
-    named: frozenset[bytes] = frozenset()
+    drop = also_without
     for name, value in headers:
         if name == b"connection":
-            named = named.union(token.strip().lower() for token in value.split(b","))
-    drop = HOP_BY_HOP | also_without
-    return [header for header in headers if header[0] not in drop and header[0] not in named]
+            drop = drop.union([token.strip().lower() for token in value.split(b",")])
+    return [header for header in headers if header[0] not in HOP_BY_HOP and header[0] not in drop]

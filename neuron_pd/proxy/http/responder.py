@@ -19,6 +19,8 @@ class Source(Protocol):
 class Responder:
     """Answers one request: `send` at once, or `start`, any number of `write`, `end`.
 
+    Each call but `start` is one write to the socket: the head goes out with what follows it.
+
     Writes after the client left go nowhere. With `follow(source)` the source is paused while more than the transport's
     high-water mark waits for the client; a handler that produces bytes itself awaits `drained()` instead.
     """
@@ -28,6 +30,7 @@ class Responder:
         "_close",
         "_ended",
         "_head",
+        "_pending",
         "_transport",
         "_waiter",
         "client_left",
@@ -42,6 +45,7 @@ class Responder:
         self._chunked = not request.http10
         self._close = not request.keep_alive
         self._ended = False
+        self._pending = b""
         self._waiter: asyncio.Future[None] | None = None
         self.started = False
         self.paused = paused
@@ -70,7 +74,7 @@ class Responder:
         self._finish()
 
     def start(self, status: int, headers: Iterable[Header]) -> None:
-        """The head of a response whose length is not known."""
+        """The head of a response whose length is not known; it goes out with the first `write`, even an empty one."""
         if status in BODILESS:
             self._chunked = False
             self._head = True
@@ -80,22 +84,24 @@ class Responder:
         else:
             self._close = True
             framing = []
-        self._write(self._head_bytes(status, headers, framing))
+        self._pending = self._head_bytes(status, headers, framing)
 
-    def write(self, data: bytes) -> None:
-        """A piece of the body; an empty one is nothing."""
-        if self._head or not data:
-            return
-        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+    def write(self, data: bytes, last: bool = False) -> None:
+        """A piece of the body, perhaps empty. With the `last` one it is complete."""
+        head, self._pending = self._pending, b""
+        out = head + self._framed(data, last) if head else self._framed(data, last)
+        if out:
+            self._write(out)
+        if last:
+            self._finish()
 
     def end(self) -> None:
         """The body is complete."""
-        if self._chunked and not self._head:
-            self._write(b"0\r\n\r\n")
-        self._finish()
+        self.write(b"", last=True)
 
     def abort(self) -> None:
         """Break the response off so that the client can tell: what was written still goes out, but no clean end."""
+        self.write(b"")
         self._close = True
         self._finish()
 
@@ -132,6 +138,15 @@ class Responder:
             lines.append(b"connection: close")
         lines.append(b"\r\n")
         return b"\r\n".join(lines)
+
+    def _framed(self, data: bytes, last: bool) -> bytes:
+        if self._head:
+            return b""
+        if not self._chunked:
+            return data
+        if not last:
+            return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        return b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
 
     def _write(self, data: bytes) -> None:
         if not self.client_left:

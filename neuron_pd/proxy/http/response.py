@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from neuron_pd.proxy.http.client_connection import Connection
 
 HIGH_WATER = 256 * 1024
+# A piece of the body, perhaps empty, and whether it is the last one.
+Sink = Callable[[bytes, bool], None]
 
 
 class Response:
     """`head` resolves once `status` and `headers` (names in lower case) are there.
 
-    The body is taken by exactly one of `pipe` (each chunk to a function, as it arrives), `read` (all of it) or
+    The body is taken by exactly one of `pipe` (each piece to a function, as it arrives), `read` (all of it) or
     iteration. Until then, and while iterating, at most about `HIGH_WATER` bytes wait in memory: the connection stops
     reading. `close` breaks an incomplete response off, and its connection with it. `received`: a byte of it arrived.
     """
@@ -50,7 +52,7 @@ class Response:
         self._buffered = 0
         self._full = False
         self._stopped = False
-        self._sink: Callable[[bytes], None] | None = None
+        self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._done = False
         self._error: Exception | None = None
@@ -73,13 +75,13 @@ class Response:
             return b"chunked" not in encoding.lower()
         return self.get(b"content-length") is None and self.status not in (204, 304)
 
-    async def pipe(self, sink: Callable[[bytes], None]) -> None:
-        """Give every chunk to `sink` until the body is complete; UpstreamError when it breaks off.
+    async def pipe(self, sink: Sink) -> None:
+        """Give every piece to `sink` until the body is complete; UpstreamError when it breaks off.
 
-        `sink` is called from the connection's callback, with no task switch in between.
+        `sink` gets what is there already at once, be it nothing, and the rest from the connection's callback, with no
+        task switch in between.
         """
-        for chunk in self._take():
-            sink(chunk)
+        sink(b"".join(self._take()), self.complete)
         self._sink = sink
         if not self._done:
             await self._wait()
@@ -91,7 +93,7 @@ class Response:
         chunks: list[bytes] = []
         size = 0
 
-        def keep(chunk: bytes) -> None:
+        def keep(chunk: bytes, last: bool) -> None:
             nonlocal size
             size += len(chunk)
             if limit is None or size <= limit:
@@ -139,7 +141,7 @@ class Response:
 
     def feed(self, data: bytes) -> None:
         if self._sink is not None:
-            self._sink(data)
+            self._sink(data, False)
             return
         self._buffer.append(data)
         self._buffered += len(data)
@@ -148,9 +150,14 @@ class Response:
             self._regulate()
         self._wake()
 
-    def finish(self) -> None:
+    def finish(self, data: bytes = b"") -> None:
+        """The body is complete with `data`."""
         self._connection = None
         self._done = True
+        if self._sink is not None:
+            self._sink(data, True)
+        elif data:
+            self._buffer.append(data)
         self._wake()
 
     def fail(self, error: Exception) -> None:
