@@ -80,12 +80,11 @@ def command(
     """
     from rich.console import Console
 
-    from neuron_pd.launcher.preflight import check_model, check_topology, check_vllm_args
+    from neuron_pd.launcher.preflight import check_model, check_topology
     from neuron_pd.launcher.topology import cpu_topology
     from neuron_pd.models import resolve_model
 
     console = Console(stderr=True)
-    check_vllm_args(vllm_args)
     check_model(model, hub=False)
     with console.status(f"model {model}") as status:
         directory = resolve_model(model, progress=status.update)

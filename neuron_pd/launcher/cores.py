@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 from neuron_pd.errors import UsageError
@@ -21,6 +22,14 @@ def halves(cores: list[int]) -> tuple[list[int], list[int]]:
         return cores, cores
     middle = (len(cores) + 1) // 2
     return cores[:middle], cores[middle:]
+
+
+def shares(cores: list[int], count: int) -> list[list[int]]:
+    """Cores for `count` engines: disjoint runs as equal as can be; all cores for each where there are too few."""
+    if len(cores) < count:
+        return [cores] * count
+    bounds = [len(cores) * part // count for part in range(count + 1)]
+    return [cores[start:end] for start, end in pairwise(bounds)]
 
 
 def format_cores(cores: Iterable[int]) -> str:

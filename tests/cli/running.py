@@ -59,6 +59,7 @@ class Shell:
     def instance(self) -> str:
         """A profile whose server is the stand-in."""
         body: dict[str, Any] = {
+            "kind": "instance",
             "name": "stand-in",
             "description": "a stand-in for vLLM",
             "accelerator": "cpu",

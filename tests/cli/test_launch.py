@@ -46,7 +46,7 @@ def test_the_printed_lines_run_as_they_are(shell: Shell) -> None:
 def test_json_and_the_environment_variables_of_the_article(shell: Shell) -> None:
     variables = {"ROLE": "decode", "BIDIR": "false", "MODEL": shell.model(), "SERVED_NAME": "Qwen", "D_IP": "10.0.0.2"}
     body = json.loads(shell.run("launch", "--format", "json", **variables).stdout)
-    argv, environment = body["argv"], body["environment"]
+    argv, environment = body["argv"], body["env"]
     assert argv[argv.index("--served-model-name") + 1] == "Qwen"
     assert argv[argv.index("--host") + 1] == environment["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.2"
     config = json.loads(argv[argv.index("--kv-transfer-config") + 1])
@@ -71,9 +71,9 @@ def test_bidir(argv: list[str], bidir: bool, shell: Shell) -> None:
         (["--role", "decode", "--instance", "abacus"], "unknown instance 'abacus': use cpu"),
         (["--role", "decode", "--model", "/none"], "there is no model directory /none"),
         (["--role", "decode", "--bidir", "perhaps"], "--bidir is 'perhaps': use true or false"),
-        (["--role", "decode", "--format", "yaml"], "unknown format 'yaml': use shell or json"),
+        (["--role", "decode", "--format", "yaml"], "unknown format 'yaml': use shell, json, systemd, docker or k8s"),
         (["--role", "decode", "--model", "a/b", "--cores", "x"], "'x' is not a list of cores"),
-        (["--role", "decode", "--model", "a/b", "--retention", "x"], "unknown retention 'x': use lease"),
+        (["--role", "decode", "--model", "a/b", "--retention", "x"], "unknown retention 'x': use lease or pin"),
     ],
 )
 def test_wrong_input(argv: list[str], message: str, shell: Shell) -> None:

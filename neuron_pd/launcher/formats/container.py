@@ -1,0 +1,43 @@
+"""What a container of an engine needs of its machine, whatever runs it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from neuron_pd.core.control import TOKEN_FILE_ENV
+from neuron_pd.errors import UsageError
+from neuron_pd.launcher.cores import parse_cores
+from neuron_pd.launcher.serve import ServeSpec
+
+TOKEN_PATH: Final = "/run/secrets/neuron-pd/control-token"
+
+
+def image(spec: ServeSpec, named: str | None = None) -> str:
+    """UsageError where neither the person nor the instance's profile names one."""
+    if found := named or spec.instance.image:
+        return found
+    raise UsageError(f"{spec.instance.name} has no container image of its own: give one with --image")
+
+
+def environment(spec: ServeSpec) -> dict[str, str]:
+    """As on the machine, with the control token's file where the container finds it."""
+    variables = spec.environment()
+    return variables | {TOKEN_FILE_ENV: TOKEN_PATH} if TOKEN_FILE_ENV in variables else variables
+
+
+def accelerators(spec: ServeSpec) -> list[int]:
+    """The numbers of the accelerators that the engine's cores are on."""
+    hardware = spec.instance.hardware
+    return hardware.devices_of(parse_cores(spec.cores)) if hardware and spec.cores else []
+
+
+def mounts(spec: ServeSpec) -> list[tuple[str, str]]:
+    """(on the machine, in the container), read-only: a model's directory, and the control token's file."""
+    found = [(spec.model, spec.model)] if Path(spec.model).is_dir() else []
+    return [*found, (str(spec.token_file), TOKEN_PATH)] if spec.token_file else found
+
+
+def program(spec: ServeSpec) -> tuple[str, Sequence[str]]:
+    """The program, and its words. vLLM draws the engine's id itself, at each start."""
+    argv = (spec.with_engine_id(None) if spec.request.ours else spec).argv()
+    return argv[0], argv[1:]

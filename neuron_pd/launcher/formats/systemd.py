@@ -1,0 +1,73 @@
+"""systemd units (systemd.service, systemd.exec and systemd.syntax manual pages)."""
+
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+from neuron_pd.launcher.notes import start_delay
+from neuron_pd.launcher.serve import ServeSpec
+
+FRESH_ID: Final = "${INVOCATION_ID}"  # systemd's own id of this start
+STOP_SECONDS: Final = 60
+ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "%": "%%"}
+
+
+def systemd(specs: Sequence[ServeSpec]) -> str:
+    """One unit for each engine, each under a comment with the file it belongs into."""
+    return "\n".join(unit(spec) for spec in specs)
+
+
+def unit(spec: ServeSpec) -> str:
+    """The unit of one engine. It starts after the network, restarts after a failure, and may lock memory."""
+    fresh = spec.with_engine_id(f"{spec.role}-{_MARK}") if spec.request.ours else spec
+    command = " ".join(_argument(word) for word in _absolute(fresh.argv()))
+    delay = start_delay(spec.request, spec.instance)
+    return "\n".join(
+        [
+            f"# /etc/systemd/system/neuron-pd-{spec.name}.service",
+            *(f"# {note}" for note in spec.notes),
+            "[Unit]",
+            f"Description=neuron-pd {spec.name} engine",
+            "Wants=network-online.target",
+            "After=network-online.target",
+            "",
+            "[Service]",
+            "Type=exec",
+            *(f"Environment={_quoted(f'{name}={value}')}" for name, value in spec.environment().items()),
+            *([f"ExecStartPre=/bin/sleep {delay}"] if delay else []),
+            f"ExecStart={command}",
+            "LimitMEMLOCK=infinity",
+            "Restart=on-failure",
+            "RestartSec=10",
+            "KillMode=mixed",
+            f"TimeoutStopSec={STOP_SECONDS}",
+            f"TimeoutStartSec={STOP_SECONDS + delay}",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+    )
+
+
+_MARK: Final = "@INVOCATION@"
+
+
+def _absolute(argv: list[str]) -> list[str]:
+    """systemd looks for a program in its own few directories only."""
+    found = shutil.which(argv[0])
+    return [found, *argv[1:]] if found else ["/usr/bin/env", *argv]
+
+
+def _argument(word: str) -> str:
+    return _quoted(word.replace("$", "$$")).replace(_MARK, FRESH_ID)
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_escaped(character) for character in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in ESCAPES:
+        return ESCAPES[character]
+    return f"\\x{ord(character):02x}" if ord(character) < 32 or ord(character) == 127 else character
