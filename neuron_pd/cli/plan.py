@@ -131,7 +131,7 @@ def calibrate(folder: Path, instance: str | None, out: Path | None, against: Pat
     predictions = {"the half that it was not fitted on": half}
     if against is not None:
         other = observe(runs_in(against))
-        predictions["another run"] = fitting.predict(other.turns, calibration.coefficients, other.bytes_per_token)
+        predictions["another run"] = fitting.predict(other.turns, calibration.coefficients)
     path = out or folder / "calibration.json"
     write(calibration, path)
     if as_json:

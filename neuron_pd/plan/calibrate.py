@@ -9,8 +9,9 @@ from neuron_pd.errors import UsageError
 from neuron_pd.plan.calibration import Calibration
 from neuron_pd.plan.fit import errors, fit_robustly, planned
 from neuron_pd.plan.observe import Observation, Observations, medians
-from neuron_pd.plan.turn import Coefficients, Quantity
+from neuron_pd.plan.turn import COLUMNS, Coefficients, Quantity
 
+TOLD_APART = 1.5  # ratio of descriptors a token
 FEWEST_POINTS = 24  # more than twice as many as there are coefficients
 
 
@@ -53,18 +54,17 @@ def calibrate(seen: Observations, instance: str) -> tuple[Calibration, list[Pred
             "a calibration needs both legs, two prompt lengths and eight turns: run a longer `bench sweep`"
         )
     fitted_on, held_out = halves(seen.turns)
-    half = _fit(fitted_on, seen.bytes_per_token)
-    predictions = predict(held_out, half, seen.bytes_per_token)
-    coefficients = _fit(seen.turns, seen.bytes_per_token)
+    half = _fit(fitted_on)
+    predictions = predict(held_out, half)
+    coefficients = _fit(seen.turns)
     calibration = Calibration(
         model=seen.model,
         instance=instance,
-        bytes_per_token=seen.bytes_per_token,
-        block_size=seen.block_size,
+        layout=seen.layout,
         pool_tokens=seen.pool_tokens,
         coefficients=coefficients,
         decode=seen.decode,
-        errors=errors(seen.points, coefficients, seen.bytes_per_token),
+        errors=errors(seen.points, coefficients),
         sources=_sources(seen),
         held_out={"turns": len(held_out), "fitted_on": len(fitted_on), **summary(predictions)},
     )
@@ -77,14 +77,14 @@ def halves(turns: Sequence[Observation]) -> tuple[list[Observation], list[Observ
     return ordered[::2], ordered[1::2]
 
 
-def predict(turns: Sequence[Observation], by: Coefficients, bytes_per_token: float) -> list[Prediction]:
+def predict(turns: Sequence[Observation], by: Coefficients) -> list[Prediction]:
     """The medians of `turns` from the second on, by quantity, leg and length, beside what the coefficients give."""
     return [
         Prediction(
             *group,
             turns=len(points),
             measured=median(point.seconds for point in points),
-            planned=median(planned(point, by, bytes_per_token) for point in points),
+            planned=median(planned(point, by) for point in points),
         )
         for group, points in medians(turns).items()
     ]
@@ -100,8 +100,12 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
     return by_quantity
 
 
-def _fit(turns: Sequence[Observation], bytes_per_token: float) -> Coefficients:
-    return fit_robustly([point for turn in turns for point in turn.points], bytes_per_token)
+def _fit(turns: Sequence[Observation]) -> Coefficients:
+    """A descriptor's cost can be told from a byte's only where runs have blocks of different sizes."""
+    points = [point for turn in turns for point in turn.points]
+    densities = {point.layout.descriptors_per_token for point in points}
+    told_apart = min(densities) > 0 and max(densities) > TOLD_APART * min(densities)
+    return fit_robustly(points, [name for name in COLUMNS if told_apart or name != "per_descriptor"])
 
 
 def _sources(seen: Observations) -> dict[str, str]:

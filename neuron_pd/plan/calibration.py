@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
 from neuron_pd.errors import UsageError
-from neuron_pd.plan.turn import COLUMNS, Account, Coefficients, Quantity, Turn
+from neuron_pd.plan.turn import COLUMNS, Account, Coefficients, Layout, Quantity, Turn
 
 FORMAT = "neuron-pd calibration"
 VERSION = 1
@@ -17,11 +17,12 @@ BAND = 2.0  # standard deviations: about 95 of 100 turns, were their errors norm
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured or published duration: `seconds` of `quantity` for `turn`."""
+    """One measured or published duration: `seconds` of `quantity` for `turn`, of KV that lies as `layout` says."""
 
     quantity: Quantity
     turn: Turn
     seconds: float
+    layout: Layout
 
     @property
     def group(self) -> str:
@@ -50,8 +51,7 @@ class Calibration:
 
     model: str
     instance: str
-    bytes_per_token: float
-    block_size: int
+    layout: Layout
     pool_tokens: int
     coefficients: Coefficients
     decode: DecodeCost
@@ -61,19 +61,11 @@ class Calibration:
     held_out: Mapping[str, Any] = field(default_factory=dict)
 
     def account(self, turn: Turn) -> Account:
-        return Account.of(turn, self.coefficients, self.bytes_per_token)
+        return Account.of(turn, self.coefficients, self.layout)
 
     def band(self, group: str) -> float:
         """Half the width of the error band around a planned time, relative."""
         return BAND * self.errors.get(group, max(self.errors.values(), default=0.0))
-
-    def blocks(self, tokens: int) -> int:
-        """Whole blocks that `tokens` fill."""
-        return tokens // self.block_size
-
-    def whole(self, tokens: int) -> int:
-        """`tokens` down to whole blocks: only those are kept and reused."""
-        return max(0, tokens) // self.block_size * self.block_size
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,8 +73,7 @@ class Calibration:
             "version": VERSION,
             "model": self.model,
             "instance": self.instance,
-            "bytes_per_token": self.bytes_per_token,
-            "block_size": self.block_size,
+            **asdict(self.layout),
             "pool_tokens": self.pool_tokens,
             "coefficients": {name: float(f"{value:.6g}") for name, value in self.coefficients.as_json().items()},
             "decode": {name: getattr(self.decode, name) for name in DecodeCost.__dataclass_fields__},
@@ -97,20 +88,20 @@ class Calibration:
         """TypeError, KeyError, ValueError for anything that is not a calibration."""
         if body["format"] != FORMAT or body["version"] != VERSION:
             raise ValueError("format")
+        layout = Layout(float(body["bytes_per_token"]), int(body["block_size"]), float(body["descriptors_per_block"]))
         unknown = set(body["coefficients"]) - set(COLUMNS)
         if unknown:
             raise KeyError(min(unknown))
         return cls(
             model=str(body["model"]),
             instance=str(body["instance"]),
-            bytes_per_token=float(body["bytes_per_token"]),
-            block_size=int(body["block_size"]),
+            layout=layout,
             pool_tokens=int(body["pool_tokens"]),
             coefficients=Coefficients(**{name: float(value) for name, value in body["coefficients"].items()}),
             decode=DecodeCost(**{name: float(value) for name, value in body["decode"].items()}),
             errors=dict(body["errors"]),
             sources=dict(body["sources"]),
-            points=tuple(_point(point) for point in body.get("points", ())),
+            points=tuple(_point(point, layout) for point in body.get("points", ())),
             held_out=dict(body.get("held_out", {})),
         )
 
@@ -174,6 +165,6 @@ def _point_json(point: Point) -> dict[str, Any]:
     }
 
 
-def _point(body: Mapping[str, Any]) -> Point:
+def _point(body: Mapping[str, Any], layout: Layout) -> Point:
     turn = Turn(int(body["prompt"]), int(body["reused"]), int(body["local"]), int(body["held"]))
-    return Point(Quantity(body["quantity"]), turn, float(body["ms"]) / 1000)
+    return Point(Quantity(body["quantity"]), turn, float(body["ms"]) / 1000, layout)

@@ -1,7 +1,7 @@
 """Points for a calibration out of bench records: what each measured turn did, and how long its parts took."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -12,7 +12,7 @@ from neuron_pd.bench.records import Record, Run, read_run
 from neuron_pd.core.cost import fit
 from neuron_pd.errors import UsageError
 from neuron_pd.plan.calibration import DecodeCost, Point
-from neuron_pd.plan.turn import Quantity, Turn
+from neuron_pd.plan.turn import Layout, Quantity, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What runs on one model and one pair of engines say: the turns, and what the engines said of themselves."""
+    """What runs of one model on one kind of machine say. `layout` and `pool_tokens` are the first run's."""
 
     model: str
     accelerator: str
-    bytes_per_token: float
-    block_size: int
+    layout: Layout
     pool_tokens: int
     decode: DecodeCost
     turns: Sequence[Observation]
@@ -60,27 +59,19 @@ def observe(runs: Sequence[Run]) -> Observations:
     """
     headers = [run.header for run in runs]
     engines = [header["engines"].get("decode") or {} for header in headers]
-    alone = [record for run in runs for record in _alone(run.records)]
-    bytes_per_token = _bytes_per_token(alone)
-    block_size = _block_size(engines, alone)
+    alone = [_alone(run.records) for run in runs]
+    _only("link", {record.link for records in alone for record in records})
+    layouts = [_layout(engine, records) for engine, records in zip(engines, alone, strict=True)]
+    turns = [_observation(record, layout) for layout, records in zip(layouts, alone, strict=True) for record in records]
     return Observations(
         model=_only("model", {str(header["model"]["name"]) for header in headers}),
         accelerator=_only("accelerator", {str(engine.get("accelerator", "")) for engine in engines}),
-        bytes_per_token=bytes_per_token,
-        block_size=block_size,
-        pool_tokens=min(int(engine.get("kv_blocks", 0)) for engine in engines) * block_size,
+        layout=layouts[0],
+        pool_tokens=int(engines[0].get("kv_blocks", 0)) * layouts[0].block_size,
         decode=_decode_cost([run.records for run in runs]),
-        turns=[found for record in alone if (found := _observation(record, bytes_per_token))],
+        turns=[turn for turn in turns if turn is not None],
         commands=[str(header.get("command", "")) for header in headers],
     )
-
-
-def _block_size(engines: Sequence[dict[str, Any]], records: Iterable[Record]) -> int:
-    """As the engine says; else what every reused prefix is a multiple of."""
-    said = {str(engine["block_size"]) for engine in engines if "block_size" in engine}
-    if said:
-        return int(_only("block size", said))
-    return gcd(*(record.report.reused for record in records if record.report))
 
 
 def _only(what: str, values: set[str]) -> str:
@@ -103,32 +94,38 @@ def _alone(records: Iterable[Record]) -> list[Record]:
     return found
 
 
-def _bytes_per_token(records: Iterable[Record]) -> float:
-    found = [
-        record.read_back.bytes / record.report.reused
+def _layout(engine: Mapping[str, Any], records: Iterable[Record]) -> Layout:
+    """From what was read back. The block size is the engine's word; else what every reused prefix is a multiple of."""
+    read = [
+        (record.report.reused, record.read_back)
         for record in records
-        if record.read_back and record.read_back.bytes and record.report and record.report.reused
+        if record.report and record.report.reused and record.read_back and record.read_back.bytes
     ]
-    if not found:
+    if not read:
         raise UsageError(
-            "no turn of the records read KV back with its bytes counted: "
-            "run `bench sweep` with both legs, --prefill-url and --decode-url"
+            "no turn of a run read KV back with its bytes counted: "
+            "run `bench sweep` with --prefill-url and --decode-url, and not with --leg off"
         )
-    return median(found)
+    block_size = int(engine.get("block_size") or gcd(*(tokens for tokens, _ in read)))
+    return Layout(
+        bytes_per_token=median(moved.bytes / tokens for tokens, moved in read),
+        block_size=block_size,
+        descriptors_per_block=median(moved.descriptors / tokens for tokens, moved in read) * block_size,
+    )
 
 
-def _observation(record: Record, bytes_per_token: float) -> Observation | None:
+def _observation(record: Record, layout: Layout) -> Observation | None:
     report = record.report
     if report is None or record.hand_off is None or record.ttft_ms is None or record.prefill_ms is None:
         return None
-    lacking = round(record.hand_off.bytes / bytes_per_token)
+    lacking = round(record.hand_off.bytes / layout.bytes_per_token)
     turn = Turn(report.prompt, report.reused, report.local, max(0, report.prompt - lacking))
     measured = {Quantity.PREFILL: record.prefill_ms, Quantity.TTFT: record.ttft_ms}
     if report.reused and record.read_back and record.read_back.count:
         measured[Quantity.TRANSFER] = record.read_back.mean_ms
     if report.reused and record.server_timing.get("acquire"):
         measured[Quantity.ACQUIRE] = record.server_timing["acquire"]
-    points = tuple(Point(quantity, turn, ms / 1000) for quantity, ms in measured.items() if ms > 0)
+    points = tuple(Point(quantity, turn, ms / 1000, layout) for quantity, ms in measured.items() if ms > 0)
     return Observation(record.leg, record.length, record.turn == 1, points)
 
 

@@ -134,6 +134,7 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         by = self.calibration
+        per_byte = by.coefficients.moving(by.layout).per_byte
         return {
             "model": by.model,
             "instance": by.instance,
@@ -144,8 +145,8 @@ class Plan:
             "break_even_tokens_low": self.break_even_range[0],
             "break_even_tokens_high": self.break_even_range[1],
             "retention": None if self.retention is None else self.retention.as_json(),
-            "bytes_per_token": by.bytes_per_token,
-            "bandwidth_bytes_per_s": 1 / by.coefficients.per_byte if by.coefficients.per_byte else None,
+            **asdict(by.layout),
+            "bandwidth_bytes_per_s": 1 / per_byte if per_byte else None,
             "errors": dict(by.errors),
             "held_out": dict(by.held_out),
             "sources": dict(by.sources),
@@ -182,7 +183,7 @@ def plan(
 
 def decide(by: Calibration, prompt: Prompt, threshold: int | str, others: int = 0, *, direct: bool = False) -> Path:
     """The way that the product takes: by the threshold, or by cost where that is "auto" or D may prefill."""
-    costs = by.coefficients.costs(by.bytes_per_token, others, direct=direct)
+    costs = by.coefficients.costs(by.layout, others, direct=direct)
     if threshold == AUTO or direct:
         return cheapest(expected(prompt, costs))
     return choose(prompt.held, prompt.local, int(threshold))[0]
@@ -194,26 +195,29 @@ def break_even(by: Calibration, user: int, slower: float = 1.0) -> int | None:
     `slower` multiplies what a read takes. What fetching saves is convex in the tokens, so there is one break-even.
     """
     seconds = by.coefficients
-    read = {name: slower * getattr(seconds, name) for name in ("read_latency", "read_wait", "acquire", "per_byte")}
-    costs = replace(seconds, **read).costs(by.bytes_per_token)
+    read = {
+        name: slower * getattr(seconds, name)
+        for name in ("read_latency", "read_wait", "acquire", "per_byte", "per_descriptor")
+    }
+    costs = replace(seconds, **read).costs(by.layout)
 
     def fetches(blocks: int) -> bool:
-        held = blocks * by.block_size
+        held = blocks * by.layout.block_size
         return cheapest(expected(Prompt(held + user, held), costs)) is Path.READ_BACK
 
-    low, high = 0, LONGEST // by.block_size
+    low, high = 0, LONGEST // by.layout.block_size
     if not fetches(high):
         return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fetches(middle) else (middle, high)
-    return high * by.block_size
+    return high * by.layout.block_size
 
 
 def _turns(by: Calibration, length: int, conversation: Conversation, threshold: int | str) -> tuple[Turn, Turn, Turn]:
     """Off, local, on."""
-    prompt, held = conversation.prompt(length), by.whole(conversation.history(length))
-    local = by.whole(conversation.history(length) - conversation.reply)
+    prompt, held = conversation.prompt(length), by.layout.whole(conversation.history(length))
+    local = by.layout.whole(conversation.history(length) - conversation.reply)
     way = decide(by, Prompt(prompt, held), threshold)
     reused = held if way is Path.READ_BACK else 0
     return Turn(prompt, held=held), Turn(prompt, local=local, held=held), Turn(prompt, reused, held=held)
@@ -245,6 +249,6 @@ def _retention(
     if not pool_tokens:
         return None
     left = conversation.prompt(length) + conversation.reply
-    turn_tokens = -(-left // by.block_size) * by.block_size
+    turn_tokens = by.layout.blocks(left) * by.layout.block_size
     rate = None if load.rate is None else load.rate / load.decode
     return retention(pool_tokens, turn_tokens, ttl, rate, _reply_seconds(by, left, conversation.reply, 0))

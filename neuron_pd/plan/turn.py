@@ -1,8 +1,8 @@
 """One turn as a model of time: what its parts cost, linear in coefficients that a calibration holds.
 
-transfer   latency + per_byte·bytes                                          the D→P read, as NIXL counts it
+transfer   latency + per_byte·bytes + per_descriptor·descriptors             the D→P read, as NIXL counts it
 prefill    compute + prompt.per_token·prompt + (transfer + wait if reused)   the whole prefill leg
-ttft       prefill + acquire if reused + hand_off.fixed + hand_off.per_token·prompt + per_byte·(bytes that D lacks)
+ttft       prefill + acquire if reused + hand_off.fixed + hand_off.per_token·prompt + D's read of what it lacks
 
 Compute is `PrefillCost` over the tokens that are neither reused nor in P's own cache, after those that are.
 """
@@ -22,6 +22,30 @@ class Quantity(StrEnum):
     TRANSFER = "transfer"
     PREFILL = "prefill"
     TTFT = "ttft"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How KV lies in memory: bytes a token, tokens a block, and NIXL descriptors a block (0 where that is not known).
+
+    A descriptor is one contiguous piece of a block: a layer's K or V, or what a model keeps in their place.
+    """
+
+    bytes_per_token: float
+    block_size: int
+    descriptors_per_block: float = 0.0
+
+    @property
+    def descriptors_per_token(self) -> float:
+        return self.descriptors_per_block / self.block_size
+
+    def whole(self, tokens: int) -> int:
+        """`tokens` down to whole blocks: only those are kept and reused."""
+        return max(0, tokens) // self.block_size * self.block_size
+
+    def blocks(self, tokens: int) -> int:
+        """How many blocks hold `tokens`."""
+        return -(-tokens // self.block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +75,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Seconds, seconds a token, a pair of tokens or a byte.
+    """Seconds, seconds a token, a pair of tokens, a byte or a descriptor.
 
     `prefill_*` is P's engine computing. `prompt_per_token` is what the prefill leg takes for every token of the prompt
     whichever way its KV comes: reading the request, tokenizing, hashing. `read_*` is the transfer, `read_wait` what a
@@ -65,6 +89,7 @@ class Coefficients:
     prompt_per_token: float = 0.0
     read_latency: float = 0.0
     per_byte: float = 0.0
+    per_descriptor: float = 0.0
     read_wait: float = 0.0
     acquire: float = 0.0
     hand_off_fixed: float = 0.0
@@ -74,18 +99,18 @@ class Coefficients:
     def prefill(self) -> PrefillCost:
         return PrefillCost(self.prefill_fixed, self.prefill_per_token, self.prefill_per_pair)
 
-    @property
-    def transfer(self) -> TransferCost:
-        """The D→P read alone."""
-        return TransferCost(self.read_latency, self.per_byte)
+    def moving(self, layout: Layout, latency: float = 0.0) -> TransferCost:
+        """Reading KV of a layout. Descriptors are in proportion to the bytes, and so part of the seconds a byte."""
+        per_token = self.per_descriptor * layout.descriptors_per_token
+        return TransferCost(latency, self.per_byte + per_token / layout.bytes_per_token)
 
-    def costs(self, bytes_per_token: float, others: int = 0, *, direct: bool = False) -> Costs:
+    def costs(self, layout: Layout, others: int = 0, *, direct: bool = False) -> Costs:
         """As the product's decision sees them. `direct`: D may prefill, at P's speed, with `others` replies waiting."""
         return Costs(
-            bytes_per_token=bytes_per_token,
+            bytes_per_token=layout.bytes_per_token,
             prefill=self.prefill,
-            read_back=TransferCost(self.read_latency + self.read_wait + self.acquire, self.per_byte),
-            hand_off=TransferCost(0.0, self.per_byte),
+            read_back=self.moving(layout, self.read_latency + self.read_wait + self.acquire),
+            hand_off=self.moving(layout),
             direct=self.prefill if direct else None,
             others=others,
         )
@@ -122,29 +147,30 @@ class Account:
         return self.host + self.acquire + self.hand_off
 
     @classmethod
-    def of(cls, turn: Turn, by: Coefficients, bytes_per_token: float) -> Self:
+    def of(cls, turn: Turn, by: Coefficients, layout: Layout) -> Self:
+        size = layout.bytes_per_token
         reading = bool(turn.reused)
         hand_off = by.hand_off_fixed + by.hand_off_per_token * turn.prompt
         return cls(
             compute=by.prefill.seconds(turn.computed, turn.context),
-            transfer=by.transfer.seconds(turn.reused * bytes_per_token),
+            transfer=by.moving(layout, by.read_latency).seconds(turn.reused * size),
             host=by.prompt_per_token * turn.prompt + by.read_wait * reading,
             acquire=by.acquire * reading,
-            hand_off=hand_off + by.per_byte * turn.lacking * bytes_per_token,
+            hand_off=hand_off + by.moving(layout).seconds(turn.lacking * size),
         )
 
 
-def features(quantity: Quantity, turn: Turn, bytes_per_token: float) -> dict[str, float]:
+def features(quantity: Quantity, turn: Turn, layout: Layout) -> dict[str, float]:
     """What each coefficient is multiplied with, by name; those that are absent do not count."""
     reading = float(bool(turn.reused))
     if quantity is Quantity.ACQUIRE:
         return {"acquire": reading}
-    moved = {"read_latency": reading, "per_byte": turn.reused * bytes_per_token}
     if quantity is Quantity.TRANSFER:
-        return moved
+        return {"read_latency": reading, **_moved(turn.reused, layout)}
     new, context = turn.computed, turn.context
     leg = {
-        **moved,
+        **_moved(turn.reused, layout),
+        "read_latency": reading,
         "read_wait": reading,
         "prefill_fixed": float(new > 0),
         "prefill_per_token": new,
@@ -153,5 +179,9 @@ def features(quantity: Quantity, turn: Turn, bytes_per_token: float) -> dict[str
     }
     if quantity is Quantity.PREFILL:
         return leg
-    per_byte = (turn.reused + turn.lacking) * bytes_per_token
-    return {**leg, "per_byte": per_byte, "acquire": reading, "hand_off_fixed": 1.0, "hand_off_per_token": turn.prompt}
+    handed_over = {"acquire": reading, "hand_off_fixed": 1.0, "hand_off_per_token": turn.prompt}
+    return {**leg, **handed_over, **_moved(turn.reused + turn.lacking, layout)}
+
+
+def _moved(tokens: int, layout: Layout) -> dict[str, float]:
+    return {"per_byte": tokens * layout.bytes_per_token, "per_descriptor": tokens * layout.descriptors_per_token}

@@ -7,11 +7,11 @@ from neuron_pd.errors import UsageError
 from neuron_pd.plan.calibration import Point, find, read, shipped, write
 from neuron_pd.plan.turn import Quantity, Turn
 
-from .truth import calibration
+from .truth import LAYOUT, calibration
 
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
-    point = Point(Quantity.TTFT, Turn(2048, 1920, held=1920), 0.125)
+    point = Point(Quantity.TTFT, Turn(2048, 1920, held=1920), 0.125, LAYOUT)
     made = calibration(points=(point,), held_out={"turns": 4})
     write(made, tmp_path / "new" / "one.json")
     assert read(tmp_path / "new" / "one.json") == made

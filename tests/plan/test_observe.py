@@ -8,15 +8,14 @@ from neuron_pd.errors import UsageError
 from neuron_pd.plan.observe import observe, runs_in
 from neuron_pd.plan.turn import Quantity
 
-from .truth import BLOCK, BYTES, DECODE, records_folder, sweep
+from .truth import DECODE, LAYOUT, records_folder, sweep
 
 LENGTHS = (512, 1024, 2048)
 
 
 def test_records_say_what_the_cluster_is(tmp_path: Path) -> None:
     seen = observe(runs_in(records_folder(tmp_path, sweep(LENGTHS))))
-    assert (seen.model, seen.accelerator, seen.block_size, seen.pool_tokens) == ("tiny", "cpu", BLOCK, 131072)
-    assert seen.bytes_per_token == BYTES
+    assert (seen.model, seen.accelerator, seen.layout, seen.pool_tokens) == ("tiny", "cpu", LAYOUT, 131072)
     assert seen.decode.fixed == pytest.approx(DECODE.fixed, rel=0.01)
     assert seen.decode.per_context_token == pytest.approx(DECODE.per_context_token, rel=0.05)
     assert len(seen.turns) == len(LENGTHS) * 2 * 4
@@ -33,7 +32,7 @@ def test_every_turn_gives_the_points_that_it_has(tmp_path: Path) -> None:
 
 def test_without_the_engines_word_the_block_size_is_read_off_the_reuse(tmp_path: Path) -> None:
     seen = observe(runs_in(records_folder(tmp_path, sweep(LENGTHS), engines=False)))
-    assert (seen.block_size, seen.pool_tokens, seen.accelerator) == (BLOCK, 0, "")
+    assert (seen.layout, seen.pool_tokens, seen.accelerator) == (LAYOUT, 0, "")
 
 
 def test_turns_that_had_to_wait_for_another_are_left_out(tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_records_without_counted_bytes_are_refused(tmp_path: Path) -> None:
 
 
 def test_runs_of_two_models_are_refused(tmp_path: Path) -> None:
-    one = read_run(records_folder(tmp_path, sweep(LENGTHS)) / "run.jsonl")
+    one = read_run(records_folder(tmp_path, sweep(LENGTHS)) / "records.jsonl")
     other = replace(one, header={**one.header, "model": {"name": "smollm2"}})
     with pytest.raises(UsageError, match=r"more than one model \(smollm2, tiny\)"):
         observe([one, other])

@@ -70,7 +70,7 @@ def test_a_fit_of_fewer_parameters_than_points_and_no_table_of_them(model: str) 
     by = find(model, "p5en.48xlarge")
     fitted = [name for name, value in by.coefficients.as_json().items() if value]
     assert len(fitted) == 6 < len(by.points) == 10
-    again = fit_points(by.points, by.bytes_per_token, fitted)
+    again = fit_points(by.points, fitted)
     for name in fitted:
         assert getattr(by.coefficients, name) == pytest.approx(getattr(again, name), rel=1e-4)
 

@@ -1,5 +1,6 @@
 """Bench records of a cluster whose coefficients are known, with noise, and calibrations to plan with."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -8,10 +9,12 @@ from typing import Any
 from neuron_pd.bench.records import OFF, ON, Record, RecordWriter, Transfers
 from neuron_pd.core.transfer import TurnReport
 from neuron_pd.plan.calibration import Calibration, DecodeCost
-from neuron_pd.plan.turn import Account, Coefficients, Turn
+from neuron_pd.plan.turn import Account, Coefficients, Layout, Turn
 
 BYTES = 16384.0
 BLOCK = 128
+PIECES = 16  # descriptors a block: 8 layers, K and V
+LAYOUT = Layout(BYTES, BLOCK, PIECES)
 USER, REPLY = 150, 32
 
 TRUTH = Coefficients(
@@ -33,8 +36,7 @@ def calibration(**parts: Any) -> Calibration:
     made = Calibration(
         model="some/model",
         instance="somewhere",
-        bytes_per_token=BYTES,
-        block_size=BLOCK,
+        layout=LAYOUT,
         pool_tokens=131072,
         coefficients=TRUTH,
         decode=DECODE,
@@ -45,7 +47,13 @@ def calibration(**parts: Any) -> Calibration:
 
 
 def sweep(
-    lengths: tuple[int, ...], turns: int = 4, repeats: int = 1, noise: float = 0.0, seed: int = 0
+    lengths: tuple[int, ...],
+    turns: int = 4,
+    repeats: int = 1,
+    noise: float = 0.0,
+    seed: int = 0,
+    truth: Coefficients = TRUTH,
+    layout: Layout = LAYOUT,
 ) -> list[Record]:
     """What `bench sweep` would record of that cluster; every time is off by a factor of up to 1 ± `noise`."""
     draw = Random(seed)
@@ -54,18 +62,20 @@ def sweep(
         for repeat in range(repeats):
             for leg in (OFF, ON):
                 for number in range(1, turns + 1):
-                    record = _turn(leg, length, repeat, number, clock, lambda: draw.uniform(1 - noise, 1 + noise))
+                    record = _turn(leg, length, repeat, number, clock, truth, layout)
+                    record = blurred(record, lambda: draw.uniform(1 - noise, 1 + noise))
                     clock = record.ended + 0.1
                     made.append(record)
     return made
 
 
-def _turn(leg: str, length: int, repeat: int, number: int, clock: float, noise: Any) -> Record:
+def _turn(leg: str, length: int, repeat: int, number: int, clock: float, truth: Coefficients, layout: Layout) -> Record:
     prompt = length + (number - 1) * (USER + REPLY)
-    held = max(0, prompt - USER) // BLOCK * BLOCK if number > 1 else 0
+    held = layout.whole(prompt - USER) if number > 1 else 0
     reused = held if leg == ON else 0
-    account = Account.of(Turn(prompt, reused, held=held), TRUTH, BYTES)
-    first = clock + account.ttft * noise()
+    account = Account.of(Turn(prompt, reused, held=held), truth, layout)
+    first = clock + account.ttft
+    pieces = reused * layout.descriptors_per_token
     return Record(
         leg=leg,
         length=length,
@@ -76,21 +86,37 @@ def _turn(leg: str, length: int, repeat: int, number: int, clock: float, noise: 
         started_at=clock,
         started=clock,
         first_token=first,
-        ended=first + (REPLY - 1) * DECODE.seconds(prompt, 0) * noise(),
+        ended=first + (REPLY - 1) * DECODE.seconds(prompt, 0),
         prompt_tokens=prompt,
         reply_tokens=REPLY,
-        server_timing={"acquire": 1000 * account.acquire * noise(), "prefill": 1000 * account.prefill * noise()},
+        server_timing={"acquire": 1000 * account.acquire, "prefill": 1000 * account.prefill},
         report=TurnReport("read_back" if reused else "recompute", "verified", prompt, held, held, reused, 0),
-        read_back=Transfers(1, account.transfer * noise(), reused * BYTES) if reused else Transfers(),
+        read_back=Transfers(1, account.transfer, reused * BYTES, descriptors=pieces) if reused else Transfers(),
         hand_off=Transfers(1, 0.003, (prompt - held) * BYTES),
     )
 
 
-def records_folder(path: Path, records: list[Record], *, engines: bool = True) -> Path:
+def blurred(record: Record, noise: Callable[[], float]) -> Record:
+    """The same turn, every time that was measured of it multiplied with a factor of its own."""
+    assert record.first_token is not None
+    assert record.read_back is not None
+    first = record.started + (record.first_token - record.started) * noise()
+    return replace(
+        record,
+        first_token=first,
+        ended=first + (record.ended - record.first_token) * noise(),
+        server_timing={name: ms * noise() for name, ms in record.server_timing.items()},
+        read_back=replace(record.read_back, seconds=record.read_back.seconds * noise()),
+    )
+
+
+def records_folder(
+    path: Path, records: list[Record], *, engines: bool = True, name: str = "records.jsonl", block_size: int = BLOCK
+) -> Path:
     """A folder as `bench sweep --out` leaves it."""
-    said = {"block_size": BLOCK, "kv_blocks": 1024, "accelerator": "cpu"} if engines else {"vllm": "0.32.0"}
+    said = {"block_size": block_size, "kv_blocks": 1024, "accelerator": "cpu"} if engines else {"vllm": "0.32.0"}
     header = {"command": "neuron-pd bench sweep", "model": {"name": "tiny"}, "engines": {"decode": said}}
-    with RecordWriter(path / "run.jsonl", header) as writer:
+    with RecordWriter(path / name, header) as writer:
         for record in records:
             writer.write(record)
     return path

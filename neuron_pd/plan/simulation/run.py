@@ -25,8 +25,8 @@ class _Simulation:
         self._workload = workload
         self._policy = policy
         self._kernel = Kernel()
-        cached = by.blocks(cluster.prefill_pool_tokens)
-        blocks = by.blocks(cluster.pool_tokens)
+        cached = cluster.prefill_pool_tokens // by.layout.block_size
+        blocks = cluster.pool_tokens // by.layout.block_size
         self._prefill = [PrefillEngine(self._kernel, cached) for _ in range(cluster.prefill)]
         self._decode = [
             DecodeEngine(self._kernel, by, blocks, cluster.max_num_seqs, policy.pin_budget)
@@ -39,8 +39,8 @@ class _Simulation:
     def run(self) -> Outcome:
         talks = list(self._workload.talks())
         longest = max(talk.first for talk in talks) + (self._workload.turns - 1) * self._growth
-        if self._blocks(longest + self._workload.reply) > self._decode[0].pool.total:
-            pool = self._decode[0].pool.total * self._by.block_size
+        if self._by.layout.blocks(longest + self._workload.reply) > self._decode[0].pool.total:
+            pool = self._decode[0].pool.total * self._by.layout.block_size
             raise UsageError(f"the longest conversation has {longest:,} tokens, D's pool {pool:,}: raise --pool-tokens")
         if self._workload.rate is not None:
             for talk in talks:
@@ -62,9 +62,6 @@ class _Simulation:
     def _growth(self) -> int:
         return self._workload.reply + self._workload.user
 
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self._by.block_size)
-
     def _client(self, talks: Iterator[Talk]) -> Process:
         for talk in talks:
             yield from self._converse(talk)
@@ -81,7 +78,9 @@ class _Simulation:
         prefill = min(self._prefill, key=lambda engine: engine.tokens_in_flight)
         history = prompt - self._workload.user if number > 1 else 0
         served = Served(conversation, number, prompt, history)
-        served.local = min(prefill.cache.held(conversation) * self._by.block_size, self._by.whole(history))
+        served.local = min(
+            prefill.cache.held(conversation) * self._by.layout.block_size, self._by.layout.whole(history)
+        )
         if source is not None and self._policy.reuse:
             self._decide(served, source, decode)
         if served.path is not Path.DIRECT:
@@ -103,7 +102,9 @@ class _Simulation:
         if self._policy.retention is Retention.PIN and not source.pool.is_pinned(served.conversation):
             return
         served.offered = True
-        held = min(source.pool.held(served.conversation) * self._by.block_size, self._by.whole(served.history))
+        held = min(
+            source.pool.held(served.conversation) * self._by.layout.block_size, self._by.layout.whole(served.history)
+        )
         direct = self._policy.direct and source is decode
         prompt = Prompt(served.prompt, held, served.local)
         served.path = decide(self._by, prompt, self._policy.threshold, decode.running, direct=direct)
@@ -124,15 +125,15 @@ class _Simulation:
         yield from prefill.compute(account.compute)
         served.prefill_wait = self._kernel.now - arrived - account.compute
         prefill.tokens_in_flight -= served.computed
-        prefill.cache.cache(served.conversation, self._by.blocks(served.prompt))
+        prefill.cache.cache(served.conversation, served.prompt // self._by.layout.block_size)
 
     def _decode_leg(self, served: Served, decode: DecodeEngine) -> Process:
         arrived, blocked = self._kernel.now, decode.pin_blocked
-        admission = Admission(served.conversation, self._blocks(served.prompt + self._workload.reply))
+        admission = Admission(served.conversation, self._by.layout.blocks(served.prompt + self._workload.reply))
         yield from decode.enter(admission)
         served.decode_wait = self._kernel.now - arrived
         served.retention_wait = decode.pin_blocked - blocked
-        held = min(admission.held * self._by.block_size, self._by.whole(served.history))
+        held = min(admission.held * self._by.layout.block_size, self._by.layout.whole(served.history))
         if served.path is Path.DIRECT:
             served.reused = held
             account = self._by.account(Turn(served.prompt, local=held, held=served.prompt))
@@ -146,4 +147,4 @@ class _Simulation:
         left = served.prompt + self._workload.reply
         pin = self._policy.reuse and self._policy.retention is Retention.PIN
         ttl = self._policy.ttl if pin else None
-        decode.leave(served.conversation, self._blocks(left), self._by.blocks(left), ttl)
+        decode.leave(served.conversation, self._by.layout.blocks(left), left // self._by.layout.block_size, ttl)
