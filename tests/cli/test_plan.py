@@ -52,6 +52,11 @@ def test_a_longer_reply_makes_the_next_prompt_longer() -> None:
     assert long["ttft_ms_off"] > short["ttft_ms_off"]
 
 
+def test_another_block_size_is_planned_in_its_blocks() -> None:
+    (row,) = plan_json(*QWEN, "--prompt", "4k", "--block-size", "512")["rows"]
+    assert row["reused_tokens"] == (4096 + 300) // 512 * 512
+
+
 def test_sources_are_told_on_demand() -> None:
     assert "pool_tokens: not published" in plan(*QWEN, "--sources")
     assert "pool_tokens: not published" not in plan(*QWEN)

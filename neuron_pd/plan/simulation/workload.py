@@ -9,10 +9,13 @@ from neuron_pd.core.decision import DEFAULT_RECOMPUTE_THRESHOLD
 
 
 class Spread(StrEnum):
-    """How first prompts vary around their mean."""
+    """How first prompts, and pauses, vary around their mean."""
 
     CONSTANT = "constant"
     EXPONENTIAL = "exponential"
+
+    def draw(self, mean: float, source: Random) -> float:
+        return source.expovariate(1 / mean) if self is Spread.EXPONENTIAL and mean else mean
 
 
 class Retention(StrEnum):
@@ -33,8 +36,8 @@ class Routing(StrEnum):
 class Workload:
     """Sizes in tokens, `think` and `rate` in seconds and conversations a second.
 
-    Conversations begin at random at `rate`; without one, `clients` hold them one after another. Pauses between turns
-    are exponential with mean `think`.
+    Conversations begin at random at `rate`; without one, `clients` hold them one after another. `think` is the mean of
+    the pauses between turns.
     """
 
     conversations: int = 1000
@@ -46,6 +49,7 @@ class Workload:
     rate: float | None = None
     clients: int = 16
     spread: Spread = Spread.CONSTANT
+    pauses: Spread = Spread.EXPONENTIAL
     seed: int = 0
 
     def talks(self) -> Iterator["Talk"]:
@@ -54,8 +58,8 @@ class Workload:
         for index in range(self.conversations):
             if self.rate is not None:
                 begins += draw.expovariate(self.rate)
-            first = self.first if self.spread is Spread.CONSTANT else max(1, round(draw.expovariate(1 / self.first)))
-            pauses = tuple(draw.expovariate(1 / self.think) if self.think else 0.0 for _ in range(self.turns - 1))
+            first = max(1, round(self.spread.draw(self.first, draw)))
+            pauses = tuple(self.pauses.draw(self.think, draw) for _ in range(self.turns - 1))
             yield Talk(index, begins, first, pauses)
 
 
