@@ -4,26 +4,30 @@ A conversation's first turn is cold in both legs, so the comparison is over the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from neuron_pd.bench.records import OFF, ON, Record
+from neuron_pd.bench.records import OFF, ON, Record, Setting
+from neuron_pd.bench.split import Split, split
+from neuron_pd.bench.spread import Interval, Ratio, quartiles, ratio_of_medians
 
 Number = Callable[[Record], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class LengthRow:
-    """One prompt length: medians over the turns from the second on; None where nothing was measured.
+    """One setting: medians over the turns from the second on; None where nothing was measured.
 
-    `length` is the planned length of the first prompt in tokens, `prompt_tokens` the median of the prompts that these
-    figures are over. `prefill_ms` is the whole prefill leg, `transfer_ms_on` the D→P read inside it and
-    `transfer_bytes_on` its size. `reused_tokens` were read from D, `verified_tokens` matched P's own prompt.
+    The setting's length is that of the first prompt in tokens, as planned; where conversations have lengths of their
+    own, the power of two below a turn's prompt. `prompt_tokens` is the median of the prompts that these figures are
+    over. `content_ms` is the time to the first visible text, `prefill_ms` the whole prefill leg, `transfer_ms_on` the
+    D→P read inside it and `transfer_bytes_on` its size. `reused_tokens` were read from D, `verified_tokens` matched P's
+    own prompt. The spreads are quartiles, `gain` is the ratio of the TTFTs, `split_on` where the TTFT with reuse goes.
     """
 
-    length: int
+    setting: Setting
     turns_off: int
     turns_on: int
     prompt_tokens: int | None
@@ -35,6 +39,16 @@ class LengthRow:
     transfer_bytes_on: int | None
     reused_tokens: int | None
     verified_tokens: int | None
+    content_ms_off: float | None = None
+    content_ms_on: float | None = None
+    ttft_spread_off: Interval | None = None
+    ttft_spread_on: Interval | None = None
+    gain: Ratio | None = None
+    split_on: Split | None = None
+
+    @property
+    def length(self) -> int:
+        return self.setting.length
 
     @property
     def speedup(self) -> float | None:
@@ -53,7 +67,14 @@ class LengthRow:
         return max(0.0, self.prefill_ms_on - (self.transfer_ms_on or 0.0))
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "ttft_speedup": self.speedup}
+        body = {name: value for name, value in asdict(self).items() if name not in ("setting", "gain", "split_on")}
+        return {
+            **self.setting._asdict(),
+            **body,
+            "ttft_speedup": self.speedup,
+            "ttft_speedup_interval": self.gain and [self.gain.low, self.gain.high],
+            "split_on": self.split_on and self.split_on.as_json(),
+        }
 
 
 def later_turns(records: Iterable[Record], leg: str) -> list[Record]:
@@ -61,16 +82,31 @@ def later_turns(records: Iterable[Record], leg: str) -> list[Record]:
     return [record for record in records if record.leg == leg and record.turn > 1 and record.ok]
 
 
+def same_words(record: Record) -> Hashable:
+    """Turns with the same of these are the same turn of the same conversation, in another leg or run."""
+    return record.setting, record.repeat, record.index, record.turn
+
+
+def setting_of(record: Record) -> Setting:
+    """The row that a turn belongs to."""
+    if record.length or not record.prompt_tokens:
+        return record.setting
+    return record.setting._replace(length=1 << (record.prompt_tokens.bit_length() - 1))
+
+
 def summary(records: Sequence[Record]) -> list[LengthRow]:
-    """One row for each prompt length, shortest first."""
-    lengths = sorted({record.length for record in records})
-    return [_row(length, [record for record in records if record.length == length]) for length in lengths]
+    """One row for each setting, by its load and then by length."""
+    groups: dict[Setting, list[Record]] = {}
+    for record in records:
+        groups.setdefault(setting_of(record), []).append(record)
+    return [_row(setting, groups[setting]) for setting in sorted(groups, key=lambda one: (one[1:], one.length))]
 
 
-def _row(length: int, records: list[Record]) -> LengthRow:
+def _row(setting: Setting, records: list[Record]) -> LengthRow:
     off, on = later_turns(records, OFF), later_turns(records, ON)
+    ttft_off, ttft_on = (ttfts(side) for side in (off, on))
     return LengthRow(
-        length=length,
+        setting=setting,
         turns_off=len(off),
         turns_on=len(on),
         prompt_tokens=_whole(_median(off + on, lambda record: record.prompt_tokens)),
@@ -82,7 +118,18 @@ def _row(length: int, records: list[Record]) -> LengthRow:
         transfer_bytes_on=_whole(_median(on, transfer_bytes)),
         reused_tokens=_whole(_median(on, lambda record: record.report.reused if record.report else None)),
         verified_tokens=_whole(_median(on, lambda record: record.report.verified if record.report else None)),
+        content_ms_off=_median(off, lambda record: record.content_ms),
+        content_ms_on=_median(on, lambda record: record.content_ms),
+        ttft_spread_off=quartiles(list(ttft_off.values())),
+        ttft_spread_on=quartiles(list(ttft_on.values())),
+        gain=ratio_of_medians(ttft_off, ttft_on),
+        split_on=split(on),
     )
+
+
+def ttfts(records: Iterable[Record]) -> dict[Hashable, float]:
+    """TTFT of each turn in milliseconds, by what makes turns of two legs or runs the same."""
+    return {same_words(record): record.ttft_ms for record in records if record.ttft_ms is not None}
 
 
 def transfer_ms(record: Record) -> float | None:
@@ -99,10 +146,10 @@ def answers(records: Iterable[Record]) -> tuple[int, int]:
 
     A turn whose history differs, because an earlier answer did, counts as not equal.
     """
-    sides: dict[str, dict[tuple[int, int, int], Record]] = {OFF: {}, ON: {}}
+    sides: dict[str, dict[Hashable, Record]] = {OFF: {}, ON: {}}
     for record in records:
-        if record.ok:
-            sides[record.leg][record.length, record.repeat, record.turn] = record
+        if record.ok and record.history:
+            sides[record.leg][same_words(record)] = record
     pairs = [(sides[OFF][key], on) for key, on in sides[ON].items() if key in sides[OFF]]
     equal = sum(1 for off, on in pairs if (off.history, off.reply) == (on.history, on.reply))
     return equal, len(pairs)
@@ -136,8 +183,10 @@ def warnings(records: Sequence[Record]) -> list[str]:
 def demo_json(records: Sequence[Record]) -> dict[str, Any]:
     """The figures as `neuron-pd demo --json` and `bench sweep --json` write them."""
     equal, total = answers(records)
+    rows = summary(records)
     return {
-        "lengths": {str(row.length): row.as_json() for row in summary(records)},
+        "lengths": {str(row.length): row.as_json() for row in rows if row.setting[1:] == rows[0].setting[1:]},
+        "rows": [row.as_json() for row in rows],
         "answers_equal": equal,
         "answers_total": total,
     }

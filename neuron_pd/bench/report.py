@@ -1,106 +1,130 @@
-"""Records made readable: a table for the terminal, two pictures, and one page that needs nothing beside itself."""
+"""Records made readable: pictures, and one page that needs nothing beside itself."""
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
-from neuron_pd.bench import figures, pictures
-from neuron_pd.bench.figures import LengthRow
+from neuron_pd.bench import figures, pictures, tables
+from neuron_pd.bench.compare import Comparison
+from neuron_pd.bench.drawings import drawable, drawing_of
 from neuron_pd.bench.records import Record
+from neuron_pd.bench.tables import ABSENT, milliseconds, whole
 from neuron_pd.errors import MissingDependency, UsageError
 
-COLUMNS = (
-    "prompt\ntokens",
-    "TTFT\nOFF ms",
-    "TTFT\nON ms",
-    "TTFT\nratio",
-    "prefill\nOFF ms",
-    "prefill\nON ms",
-    "transfer\nms",
-    "transfer\nMB",
-    "reused\ntokens",
-)
-ABSENT = "–"
+CAPTIONS = {
+    "ttft": "Time to first token against prompt length, reuse off and on; the values are in the table below",
+    "prefill": "Duration of the prefill leg by prompt length, reuse off beside on, the latter split into KV transfer"
+    " and the rest; the values are in the table below",
+    "split": "The mean time to first token with reuse by what it is spent on; the values are in the table below",
+    "reuse": "The share of each turn's prompt that was read from the decode engine, by turn",
+    "distribution": "Quartiles and extremes of the time to first token, reuse off beside on, by prompt length",
+    "bandwidth": "Megabytes a second of each transfer against its size, in both directions",
+    "decisions": "How many turns with reuse were read back or recomputed and why, by turn",
+}
 
 
-def table(rows: Sequence[LengthRow]) -> Table:
-    """The figures as a table for the terminal: medians over the turns from the second on."""
-    drawn = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-        caption="medians over the turns from the second on",
-        caption_justify="left",
-    )
-    for column in COLUMNS:
-        drawn.add_column(column, justify="right")
-    for row in rows:
-        drawn.add_row(*cells(row))
-    return drawn
+def write_report(
+    records: Sequence[Record], out_dir: Path, header: Mapping[str, Any] | None = None, notes: Sequence[str] = ()
+) -> Path:
+    """Write `report.html`, and each picture as PNG and SVG, into `out_dir`; returns the page's path.
 
-
-def cells(row: LengthRow) -> list[str]:
-    """One row of the table, in the order of `COLUMNS`."""
-    return [
-        _whole(row.prompt_tokens or row.length),
-        _milliseconds(row.ttft_ms_off),
-        _milliseconds(row.ttft_ms_on),
-        ABSENT if row.speedup is None else f"{row.speedup:.1f}×",
-        _milliseconds(row.prefill_ms_off),
-        _milliseconds(row.prefill_ms_on),
-        _milliseconds(row.transfer_ms_on),
-        ABSENT if row.transfer_bytes_on is None else f"{row.transfer_bytes_on / 1e6:,.1f}",
-        _whole(row.reused_tokens),
-    ]
-
-
-def write_report(records: Sequence[Record], out_dir: Path, header: Mapping[str, Any] | None = None) -> Path:
-    """Write `report.html`, `ttft.png` and `prefill.png` into `out_dir`; returns the page's path.
-
-    UsageError when the folder cannot be written, MissingDependency without the `bench` extra.
+    `notes` stand beside the warnings. UsageError when the folder cannot be written, MissingDependency without the
+    `bench` extra.
     """
-    page = _page(records, header or {})
-    rows = figures.summary(records)
+    out_dir = _folder(out_dir)
+    drawing = drawing_of(records)
+    drawn = [pictures.draw(name, drawing) for name in drawable(drawing)]
+    for picture in drawn:
+        picture.save(out_dir)
+    text = page(records, header or {}, {picture.name: picture.element() for picture in drawn}, notes)
+    return _written(out_dir / "report.html", text)
+
+
+def write_comparison(found: Sequence[Comparison], out_dir: Path, runs: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Write `compare.html` into `out_dir`; `runs` holds the two runs' headers by name. As `write_report`."""
+    columns, rows = comparison_cells(found)
+    text = _render("compare.html.j2", columns=columns, rows=rows, runs=[(n, facts(h)) for n, h in runs.items()])
+    return _written(_folder(out_dir) / "compare.html", text)
+
+
+def _folder(path: Path) -> Path:
     try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        for name in pictures.PICTURES:
-            pictures.png(name, rows, out_dir / f"{name}.png")
-        path = out_dir / "report.html"
-        path.write_text(page, encoding="utf-8")
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write the report to {out_dir}: {error.strerror}") from error
+        raise UsageError(f"cannot write the report to {path}: {error.strerror}") from error
     return path
 
 
-def _page(records: Sequence[Record], header: Mapping[str, Any]) -> str:
+def _written(path: Path, text: str) -> Path:
     try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise MissingDependency(f"the report needs {error.name}: pip install 'neuron-pd[bench]'") from error
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def comparison_cells(found: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [str(one.setting), one.leg.upper(), milliseconds(one.a_ms), milliseconds(one.b_ms), str(one.ratio)]
+        for one in found
+    ]
+    return ["setting", "leg", "TTFT A ms", "TTFT B ms", "A / B"], rows
+
+
+def page(
+    records: Sequence[Record],
+    header: Mapping[str, Any],
+    drawn: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The page's text; `drawn` holds SVG elements by the pictures' names."""
     rows = figures.summary(records)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((files("neuron_pd.bench") / "report.html.j2").read_text(encoding="utf-8"))
     equal, total = figures.answers(records)
-    return template.render(
+    columns, shown = tables.figures_cells(rows)
+    spread_columns, spread = tables.spread_cells(rows)
+    part_rows, parts = tables.parts_cells(rows)
+    return _render(
+        "report.html.j2",
         header=header,
         facts=facts(header),
-        columns=[column.replace("\n", " ") for column in COLUMNS],
-        rows=[cells(row) for row in rows],
+        columns=_one_line(columns),
+        rows=shown,
+        spread_columns=_one_line(spread_columns),
+        spread=spread,
+        part_rows=part_rows,
+        parts=parts,
         longest=next((row for row in reversed(rows) if row.speedup), None),
         equal=equal,
         total=total,
-        warnings=figures.warnings(records),
+        warnings=[*notes, *figures.warnings(records)],
         decisions=figures.decisions(records).most_common(),
         turns=[turn_cells(record) for record in records],
         turn_columns=TURN_COLUMNS,
-        # The pictures are drawn here from numbers; every label in them is this package's own.
-        pictures={name: Markup(pictures.svg(name, rows)) for name in pictures.PICTURES},
+        captions=CAPTIONS,
+        drawn=drawn or {},
     )
+
+
+def _one_line(columns: Sequence[str]) -> list[str]:
+    return [column.replace("-\n", "").replace("\n", " ") for column in columns]
+
+
+def _render(template: str, drawn: Mapping[str, str] | None = None, **values: Any) -> str:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise MissingDependency(f"the report needs {error.name}: pip install 'neuron-pd[bench]'") from error
+    environment = Environment(
+        loader=PackageLoader("neuron_pd.bench"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # The pictures are drawn here from numbers; every label in them is this package's own or a setting's.
+    safe = {name: Markup(text) for name, text in (drawn or {}).items()}
+    return environment.get_template(template).render(pictures=safe, **values)
 
 
 TURN_COLUMNS = (
@@ -128,22 +152,36 @@ def turn_cells(record: Record) -> list[str]:
     counts = (
         [ABSENT] * 4
         if report is None
-        else [_whole(n) for n in (report.offered, report.verified, report.reused, report.local)]
+        else [whole(n) for n in (report.offered, report.verified, report.reused, report.local)]
     )
     return [
         record.leg.upper(),
-        _whole(record.length),
-        str(record.turn),
-        _whole(record.prompt_tokens),
-        _milliseconds(record.ttft_ms),
-        _milliseconds(record.prefill_ms),
+        whole(record.length),
+        str(record.turn) + (f" {record.note}" if record.note else ""),
+        whole(record.prompt_tokens),
+        milliseconds(record.ttft_ms),
+        milliseconds(record.prefill_ms),
         report.path.replace("_", " ") if report else ABSENT,
         record.error or (report.reason.replace("_", " ") if report else ABSENT),
         *counts,
-        _milliseconds(figures.transfer_ms(record)),
+        milliseconds(figures.transfer_ms(record)),
         ABSENT if record.read_back is None else f"{record.read_back.bytes / 1e6:,.1f}",
-        _milliseconds(None if record.hand_off is None else record.hand_off.mean_ms),
+        milliseconds(None if record.hand_off is None else record.hand_off.mean_ms),
     ]
+
+
+PLAN_FACTS = (
+    "workload",
+    "turns",
+    "user_tokens",
+    "reply_tokens",
+    "repeats",
+    "concurrency",
+    "rates",
+    "think",
+    "cache_bust",
+    "seed",
+)
 
 
 def facts(header: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -153,7 +191,7 @@ def facts(header: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("command", header.get("command")),
         ("started", header.get("started_at")),
         ("model", model.get("name")),
-        ("plan", _listed(plan, ("turns", "user_tokens", "reply_tokens", "repeats", "seed"))),
+        ("plan", _listed(plan, PLAN_FACTS)),
         *((f"{role} engine", _engine(_object(header.get("engines")).get(role))) for role in ("prefill", "decode")),
         ("host", _host(host)),
         ("neuron-pd", header.get("neuron_pd")),
@@ -184,18 +222,9 @@ def _host(host: Mapping[str, Any]) -> str:
 
 
 def _listed(body: Mapping[str, Any], names: Sequence[str]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {body[name]}" for name in names if name in body)
+    known = [(name.replace("_", " "), body[name]) for name in names if body.get(name) not in (None, [], ())]
+    return ", ".join(f"{name} {' '.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in known)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _whole(value: int | None) -> str:
-    return ABSENT if value is None else f"{value:,}"
-
-
-def _milliseconds(value: float | None) -> str:
-    if value is None:
-        return ABSENT
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"

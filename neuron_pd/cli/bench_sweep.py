@@ -177,18 +177,20 @@ def _finish(session: Session, stats_json: Path | None, as_json: bool) -> None:
     Console(stderr=True).print(message, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_figures(records: "Sequence[Record]", as_json: bool) -> None:
-    """The figures on stdout: a table, or JSON."""
+def show_figures(records: "Sequence[Record]", as_json: bool, notes: Sequence[str] = ()) -> None:
+    """The figures on stdout: tables and what to know about them, or JSON."""
     from neuron_pd.bench import figures
-    from neuron_pd.bench.report import table
+    from neuron_pd.bench.tables import figures_table, spread_table
 
     if as_json:
         click.echo(json.dumps(figures.demo_json(records), indent=2))
         return
     console = Console()
-    console.print(table(figures.summary(records)))
+    rows = figures.summary(records)
+    console.print(figures_table(rows))
+    console.print(spread_table(rows))
     equal, total = figures.answers(records)
     if total:
         console.print(f"answers: {equal} of {total} ON answers equal the OFF answers", highlight=False)
-    for warning in figures.warnings(records):
+    for warning in (*notes, *figures.warnings(records)):
         console.print(f"note: {warning}", highlight=False, markup=False)

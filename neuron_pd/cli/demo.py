@@ -177,10 +177,13 @@ async def _measure(
 
 def _tell(findings: Findings, place: Path) -> None:
     from neuron_pd.bench import figures
-    from neuron_pd.bench.report import table, write_report
+    from neuron_pd.bench.report import write_report
+    from neuron_pd.bench.tables import figures_table, spread_table
 
     console = Console()
-    console.print(table(figures.summary(findings.records)))
+    rows = figures.summary(findings.records)
+    console.print(figures_table(rows))
+    console.print(spread_table(rows))
     equal, total = figures.answers(findings.records)
     console.print(f"answers    {equal} of {total} with reuse equal those without", highlight=False)
     for proof in findings.proofs:

@@ -1,5 +1,7 @@
 """Values on the command line that more than one command reads."""
 
+from pathlib import Path
+
 import click
 
 from neuron_pd.errors import UsageError
@@ -34,3 +36,15 @@ def base_url(context: click.Context, parameter: click.Parameter, text: str | Non
     if not text.startswith(("http://", "https://")):
         raise UsageError(f"{text!r} is not a URL: write it like http://127.0.0.1:8000")
     return text.rstrip("/")
+
+
+def leg_file(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Path]]:
+    """Files of a leg each, written on=FILE or off=FILE."""
+    found = []
+    for text in texts:
+        leg, _, name = text.partition("=")
+        if leg not in ("on", "off") or not name:
+            option = parameter.opts[0]
+            raise UsageError(f"{option} {text!r} names no leg: write it like {option} on=FILE")
+        found.append((leg, Path(name)))
+    return found

@@ -131,6 +131,8 @@ async def test_failures_within_the_share_allowed_pass(endpoint: Endpoint, tmp_pa
         (("sweep", "--workload", "absent.json"), "--workload absent.json is none of plain, agent"),
         (("sweep", "--resume", "other.txt"), "other.txt holds no bench records"),
         (("sweep", "--turns", "1"), "a conversation needs at least 2 turns"),
+        (("report",), "name the records of one run, or --compare A B, or --stats LEG=FILE"),
+        (("report", "--stats", "stats.json"), "--stats 'stats.json' names no leg: write it like --stats on=FILE"),
         (("report", "absent.jsonl"), "cannot read absent.jsonl: No such file or directory"),
         (("report", "other.txt"), "other.txt holds no bench records"),
     ],
@@ -165,9 +167,29 @@ async def test_report_lies_beside_the_records(tmp_path: Path) -> None:
     assert "1,524" in ended.out
 
 
+async def test_two_runs_are_compared(tmp_path: Path) -> None:
+    records_file(tmp_path / "a.jsonl")
+    records_file(tmp_path / "b.jsonl")
+    ended = await bench("report", "--compare", "a.jsonl", "b.jsonl", "--out", "out", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "1.0× (1.0–1.0)" in ended.out
+    assert (tmp_path / "out" / "compare.html").exists()
+    as_json = await bench("report", "--compare", "a.jsonl", "b.jsonl", "--json", cwd=tmp_path)
+    assert [one["leg"] for one in json.loads(as_json.out)] == ["off", "off", "on", "on"]
+
+
+async def test_statistics_of_vllms_benchmark_are_reported_and_written(tmp_path: Path) -> None:
+    records_file(tmp_path / "run.jsonl")
+    written = await bench("report", "run.jsonl", "--stats-json-output", "stats.json", cwd=tmp_path)
+    assert written.code == 0, written.err
+    ended = await bench("report", "--stats", "on=stats.json", "--out", "article", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "report: article/report.html" in ended.err
+
+
 async def test_a_run_without_requests_has_no_report(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "run.jsonl", {}):
         pass
     ended = await bench("report", "run.jsonl", cwd=tmp_path)
     assert (ended.code, ended.out) == (2, "")
-    assert "run.jsonl holds no measured request: run the sweep again" in ended.err
+    assert "there is no measured request: run the sweep again" in ended.err

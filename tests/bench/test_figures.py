@@ -2,6 +2,8 @@ from dataclasses import replace
 
 from neuron_pd.bench import figures
 from neuron_pd.bench.figures import LengthRow
+from neuron_pd.bench.records import Phases, Setting
+from neuron_pd.bench.spread import Interval, Ratio
 
 from .making import both_legs, read, record, report
 
@@ -9,7 +11,7 @@ from .making import both_legs, read, record, report
 def test_medians_over_the_turns_from_the_second_on() -> None:
     first, second = figures.summary(both_legs())
     assert first == LengthRow(
-        length=1024,
+        setting=Setting(1024),
         turns_off=2,
         turns_on=2,
         prompt_tokens=1524,
@@ -21,6 +23,11 @@ def test_medians_over_the_turns_from_the_second_on() -> None:
         transfer_bytes_on=924_000,
         reused_tokens=924,
         verified_tokens=924,
+        content_ms_off=2750.0,
+        content_ms_on=562.5,
+        ttft_spread_off=Interval(2250.0, 2750.0),
+        ttft_spread_on=Interval(281.25, 343.75),
+        gain=Ratio(8.0, 8.0, 8.0),
     )
     assert (first.speedup, first.prefill_speedup, first.compute_ms_on) == (8.0, 8.0, 230.0)
     assert (second.length, second.ttft_ms_off, second.ttft_ms_on) == (2048, 5000.0, 625.0)
@@ -93,3 +100,55 @@ def test_demo_json() -> None:
         "ttft_speedup": 8.0,
     }
     assert wanted.items() <= body["lengths"]["1024"].items()
+
+
+def test_loads_and_think_times_are_rows_of_their_own() -> None:
+    records = [record(think=think, concurrency=n, turn=t) for think in (0.0, 30.0) for n in (1, 4) for t in (1, 2)]
+    rows = figures.summary(records)
+    assert [row.setting for row in rows] == [
+        Setting(1024, 1),
+        Setting(1024, 1, think=30.0),
+        Setting(1024, 4),
+        Setting(1024, 4, think=30.0),
+    ]
+    assert [row.turns_on for row in rows] == [1, 1, 1, 1]
+    body = figures.demo_json(records)
+    assert (list(body["lengths"]), len(body["rows"])) == (["1024"], 4)
+    assert body["lengths"]["1024"]["think"] == 0.0
+
+
+def test_conversations_with_lengths_of_their_own_are_grouped_by_their_prompts() -> None:
+    records = [record(length=0, prompt_tokens=tokens) for tokens in (600, 1000, 1024, 5000)]
+    assert [(row.length, row.turns_on) for row in figures.summary(records)] == [(512, 2), (1024, 1), (4096, 1)]
+
+
+def test_the_split_adds_up_to_what_the_client_saw() -> None:
+    made = record(
+        ttft=0.5,
+        head=100.42,
+        server_timing={"acquire": 6.0, "prefill": 400.0},
+        read_back=read(40.0, 900),
+        hand_off=read(5.0, 100),
+        prefill_phases=Phases(1, 0.380, 0.060, 0.300),
+        decode_phases=Phases(1, 0.070, 0.012, 0.050),
+    )
+    (row,) = figures.summary([made, record(turn=3)])  # of the second turn, the engines' part is not known
+    split = row.split_on
+    assert split is not None
+    assert split.turns == 1
+    assert {name: round(ms, 6) for name, ms in split.parts.items()} == {
+        "transfer": 40.0,
+        "compute": 300.0,
+        "acquire": 6.0,
+        "prefill_wait": 20.0,
+        "prefill_api": 40.0,
+        "decode_api": 14.0,
+        "hand_off": 5.0,
+        "decode_wait": 7.0,
+        "first_step": 50.0,
+        "delivery": 8.0,
+    }
+    assert (round(split.total, 6), round(split.error, 6)) == (490.0, -0.02)
+    body = row.as_json()["split_on"]
+    assert body["shares"]["compute"] == 300 / split.total
+    assert round(sum(body["shares"].values()), 9) == 1.0

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -6,8 +7,12 @@ import pytest
 from rich.console import Console
 
 from neuron_pd.bench import figures, pictures
+from neuron_pd.bench.compare import compare
+from neuron_pd.bench.drawings import drawing_of
 from neuron_pd.bench.records import Record
-from neuron_pd.bench.report import cells, table, write_report
+from neuron_pd.bench.report import page as report_page
+from neuron_pd.bench.report import write_comparison, write_report
+from neuron_pd.bench.tables import cells, figures_table, spread_table
 from neuron_pd.errors import UsageError
 
 from .making import both_legs, record, report
@@ -64,8 +69,20 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def page_of(path: Path, records: list[Record], header: dict[str, object] | None = HEADER) -> tuple[str, Page]:
-    text = write_report(records, path, header).read_text(encoding="utf-8")
+def text_of(records: list[Record], header: dict[str, object] = HEADER) -> tuple[str, Page]:
+    """The page without its pictures."""
+    text = report_page(records, header)
+    return text, Page(text)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole report of `both_legs`, as it is written."""
+    return write_report(both_legs(), tmp_path_factory.mktemp("report") / "deep" / "out", HEADER).parent
+
+
+def written(out: Path) -> tuple[str, Page]:
+    text = (out / "report.html").read_text(encoding="utf-8")
     return text, Page(text)
 
 
@@ -76,19 +93,18 @@ def png_size(path: Path) -> tuple[int, int]:
     return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
 
 
-def test_page_and_pictures(tmp_path: Path) -> None:
-    text, page = page_of(tmp_path / "deep" / "out", both_legs())
-    assert sorted(file.name for file in (tmp_path / "deep" / "out").iterdir()) == [
-        "prefill.png",
-        "report.html",
-        "ttft.png",
-    ]
-    for name in ("ttft", "prefill"):
-        width, height = png_size(tmp_path / "deep" / "out" / f"{name}.png")
+def test_page_and_pictures(out: Path) -> None:
+    text, page = written(out)
+    names = ("bandwidth", "decisions", "distribution", "prefill", "reuse", "ttft")
+    files = {f"{name}.{kind}" for name in names for kind in ("png", "svg")} | {"report.html"}
+    assert {file.name for file in out.iterdir()} == files
+    for name in names:
+        width, height = png_size(out / f"{name}.png")
         assert 1000 <= width <= 1400
         assert 600 <= height <= 900
-    assert page.tags.count("svg") == 2
-    shown, turns = page.tables
+    assert page.tags.count("svg") == 6
+    shown, spread, turns = page.tables
+    assert spread[1][:4] == ["1,524", "8.0× (8.0–8.0)", "2,250–2,750", "281–344"]
     assert shown[1] == ["1,524", "2,500", "312", "8.0×", "2,000", "250", "20.0", "0.9", "924"]
     assert len(turns) == 1 + 12
     assert turns[5][:8] == ["ON", "1,024", "2", "1,424", "250", "200", "read back", "verified"]
@@ -100,8 +116,8 @@ def test_page_and_pictures(tmp_path: Path) -> None:
     assert 'class="warnings"' not in text
 
 
-def test_the_page_needs_nothing_beside_itself(tmp_path: Path) -> None:
-    text, page = page_of(tmp_path, both_legs())
+def test_the_page_needs_nothing_beside_itself(out: Path) -> None:
+    text, page = written(out)
     links = [
         value or "" for name, value in page.attributes if name in ("src", "href", "xlink:href", "srcset", "action")
     ]
@@ -115,19 +131,22 @@ def test_the_page_needs_nothing_beside_itself(tmp_path: Path) -> None:
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
 
 
-def test_dark_mode_and_print_recolour_the_pictures(tmp_path: Path) -> None:
-    text, _ = page_of(tmp_path, both_legs())
+def test_dark_mode_and_print_recolour_the_pictures(out: Path) -> None:
+    text, _ = written(out)
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
     drawing = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
-    for colour, variable in pictures.PAGE_COLOURS.items():
-        assert colour.lower() not in drawing.lower()
-        assert f"var({variable})" in drawing
+    assert not [colour for colour in pictures.PAGE_COLOURS if colour.lower() in drawing.lower()]
+    used = set(re.findall(r"var\((--\w+)\)", drawing))
+    assert {"--off", "--on", "--transfer", "--ink", "--grid"} <= used
+    style = text[text.index("<style>") : text.index("</style>")]
+    for variable in pictures.PAGE_COLOURS.values():
+        assert style.count(f"{variable}:") == 3  # light, dark, print
 
 
-def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
+def test_everything_from_outside_is_escaped() -> None:
     hostile = record(error="<img src=x onerror=alert(1)>", report=report(0))
-    text, page = page_of(tmp_path, [*both_legs(), hostile], {**HEADER, "model": {"name": "</dd><b>bold"}})
+    text, page = text_of([*both_legs(), hostile], {**HEADER, "model": {"name": "</dd><b>bold"}})
     assert {"script", "img", "b"}.isdisjoint(page.tags)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "<img src=x onerror=alert(1)>" in page.words
@@ -145,13 +164,13 @@ def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
     ids=["on only", "off only", "first turns only", "all failed", "no server side"],
 )
 def test_half_a_run_makes_a_page_too(tmp_path: Path, records: list[Record]) -> None:
-    _, page = page_of(tmp_path, records, None)
+    page = Page(write_report(records, tmp_path).read_text())
     assert "One leg only: no answers to compare." in page.words or "answers with reuse" in page.words
     assert png_size(tmp_path / "ttft.png") == png_size(tmp_path / "prefill.png")
 
 
-def test_warnings_stand_on_the_page(tmp_path: Path) -> None:
-    _, page = page_of(tmp_path, [*both_legs(), record(turn=4, error="broke")])
+def test_warnings_stand_on_the_page() -> None:
+    _, page = text_of([*both_legs(), record(turn=4, error="broke")])
     assert "1 of 13 requests failed; the figures are over the others." in page.words
 
 
@@ -159,7 +178,9 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     console = Console(width=80, record=True, force_terminal=False)
     long_row = record("off", 131_072, ttft=99.0), record("on", 131_072, ttft=9.0, report=report(131_000))
     with console.capture() as capture:
-        console.print(table(figures.summary([*both_legs(), *long_row])))
+        rows = figures.summary([*both_legs(), *long_row])
+        console.print(figures_table(rows))
+        console.print(spread_table(rows))
     printed = capture.get()
     assert "…" not in printed
     for cell in cells(figures.summary(both_legs())[0]):
@@ -170,3 +191,27 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the report to"):
         write_report(both_legs(), tmp_path / "file" / "out")
+
+
+def test_several_loads_are_named_in_tables_and_pictures() -> None:
+    records = [replace(made, think=think) for made in both_legs() for think in (0.0, 30.0)]
+    _, page = text_of(records)
+    assert [row[:2] for row in page.tables[0][1:]] == [
+        ["1 at a time", "1,524"],
+        ["1 at a time", "2,548"],
+        ["think 30 s", "1,524"],
+        ["think 30 s", "2,548"],
+    ]
+    assert "think 30 s" in pictures.draw("ttft", drawing_of(records)).svg
+
+
+def test_notes_stand_beside_the_warnings() -> None:
+    page = Page(report_page(both_legs(), {}, notes=["something is missing"]))
+    assert "something is missing" in page.words
+
+
+def test_two_runs_on_one_page(tmp_path: Path) -> None:
+    found = compare(both_legs(), both_legs())
+    page = Page(write_comparison(found, tmp_path, {"A: <a>": HEADER, "B: b": {}}).read_text())
+    assert page.tables[0][1] == ["1,024 tokens", "OFF", "2,500", "2,500", "1.0× (1.0–1.0)"]
+    assert "A: <a>" in page.words

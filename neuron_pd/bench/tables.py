@@ -1,0 +1,133 @@
+"""Figures as rows of text: the same cells for the terminal and for the page."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from neuron_pd.bench.figures import LengthRow
+from neuron_pd.bench.split import LABELS
+from neuron_pd.bench.spread import Interval
+
+COLUMNS = (
+    "prompt\ntokens",
+    "TTFT\nOFF ms",
+    "TTFT\nON ms",
+    "TTFT\nratio",
+    "prefill\nOFF ms",
+    "prefill\nON ms",
+    "transfer\nms",
+    "transfer\nMB",
+    "reused\ntokens",
+)
+SPREAD_COLUMNS = (
+    "prompt\ntokens",
+    "TTFT ratio\n95 % interval",
+    "TTFT OFF\nquartiles ms",
+    "TTFT ON\nquartiles ms",
+    "ON mean\nms",
+    "trans-\nfer",
+    "com-\npute",
+    "the\nrest",
+    "sum /\nTTFT",
+)
+ABSENT = "–"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+    """A table for the terminal; numbers to the right, the first column to the left where it holds words."""
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
+    for column in columns:
+        drawn.add_column(column, justify="right")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def figures_table(rows: Sequence[LengthRow]) -> Table:
+    return table(*figures_cells(rows), "medians over the turns from the second on")
+
+
+def spread_table(rows: Sequence[LengthRow]) -> Table:
+    """As on the page, less the quartiles: 80 columns have no room for them."""
+    columns, found = spread_cells(rows)
+    kept = [number for number, name in enumerate(columns) if "quartiles" not in name]
+    shown = [[row[number] for number in kept] for row in found]
+    caption = "shares of the mean ON time; each part is measured by who spends it"
+    return table([columns[number] for number in kept], shown, caption)
+
+
+def figures_cells(rows: Sequence[LengthRow]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells of the figures; with a column for the load where there are several."""
+    return _with_loads(rows, COLUMNS, [cells(row) for row in rows])
+
+
+def spread_cells(rows: Sequence[LengthRow]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells of what the figures are worth: intervals, quartiles, and the split of the ON time."""
+    return _with_loads(rows, SPREAD_COLUMNS, [_spread(row) for row in rows])
+
+
+def _with_loads(
+    rows: Sequence[LengthRow], columns: Sequence[str], found: list[list[str]]
+) -> tuple[list[str], list[list[str]]]:
+    loads = [str(row.setting._replace(length=0)) for row in rows]
+    if len(set(loads)) < 2:
+        return list(columns), found
+    return ["load", *columns], [[load or "1 at a time", *row] for load, row in zip(loads, found, strict=True)]
+
+
+def cells(row: LengthRow) -> list[str]:
+    """One row of the figures, in the order of `COLUMNS`."""
+    return [
+        whole(row.prompt_tokens or row.length),
+        milliseconds(row.ttft_ms_off),
+        milliseconds(row.ttft_ms_on),
+        ABSENT if row.speedup is None else f"{row.speedup:.1f}×",
+        milliseconds(row.prefill_ms_off),
+        milliseconds(row.prefill_ms_on),
+        milliseconds(row.transfer_ms_on),
+        ABSENT if row.transfer_bytes_on is None else f"{row.transfer_bytes_on / 1e6:,.1f}",
+        whole(row.reused_tokens),
+    ]
+
+
+def _spread(row: LengthRow) -> list[str]:
+    split = row.split_on
+    shares = [ABSENT] * 5
+    if split is not None:
+        parts = [f"{value / split.total:.0%}" for value in (split.transfer, split.compute, split.rest)]
+        shares = [milliseconds(split.ttft), *parts, f"{1 + split.error:.0%}"]
+    return [
+        whole(row.prompt_tokens or row.length),
+        ABSENT if row.gain is None else str(row.gain),
+        _range(row.ttft_spread_off),
+        _range(row.ttft_spread_on),
+        *shares,
+    ]
+
+
+def parts_cells(rows: Sequence[LengthRow]) -> tuple[list[str], list[list[str]]]:
+    """Names of the rows that have a split, and a line for each part of it."""
+    known = [(row, row.split_on) for row in rows if row.split_on is not None]
+    lines = [[label, *(milliseconds(one.parts[part]) for _, one in known)] for part, label in LABELS.items()]
+    sums = [["sum", *(milliseconds(one.total) for _, one in known)]]
+    sums += [["TTFT at the client", *(milliseconds(one.ttft) for _, one in known)]]
+    loads = [str(row.setting._replace(length=0)) for row, _ in known]
+    several = len(set(loads)) > 1
+    prompts = [whole(row.prompt_tokens or row.length) for row, _ in known]
+    names = [f"{prompt} {load if several else ''}".strip() for prompt, load in zip(prompts, loads, strict=True)]
+    return names, [*lines, *sums] if known else []
+
+
+def whole(value: int | None) -> str:
+    return ABSENT if value is None else f"{value:,}"
+
+
+def milliseconds(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _range(interval: Interval | None) -> str:
+    return ABSENT if interval is None else f"{milliseconds(interval.low)}–{milliseconds(interval.high)}"
