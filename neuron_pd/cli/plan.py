@@ -35,6 +35,7 @@ from neuron_pd.errors import UsageError
     "--pool-tokens", type=TokenCount(), help="Tokens that D's KV cache holds; the calibration's if not given."
 )
 @click.option("--ttl", type=ABOVE_0, default=480.0, show_default=True, help="Seconds of a pin.")
+@click.option("--gbps", type=ABOVE_0, help="Gigabits a second between P and D, where that is the bottleneck.")
 @click.option("--block-size", type=COUNT, help="Tokens of a KV block; the calibration's if not given.")
 @click.option("--sources", is_flag=True, help="Also say where each part of the calibration comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of a table.")
@@ -55,6 +56,7 @@ def _plan(
     model: str | None,
     instance: str | None,
     calibration: Path | None,
+    gbps: float | None,
     block_size: int | None,
     sources: bool,
     as_json: bool,
@@ -66,6 +68,8 @@ def _plan(
     if sizes["rate"] is not None and sizes["concurrency"] is not None:
         raise UsageError("say --rate or --concurrency, not both")
     by = chosen(model, instance, calibration)
+    if gbps is not None:
+        by = by.over(gbps)
     if block_size is not None:
         by = replace(by, layout=replace(by.layout, block_size=block_size))
     conversation = Conversation(sizes["user"], sizes["reply"], sizes["turn"])

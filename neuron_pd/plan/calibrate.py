@@ -46,12 +46,12 @@ class Prediction:
 def calibrate(seen: Observations, instance: str) -> tuple[Calibration, list[Prediction]]:
     """Fit all turns; the predictions are of one half of them by the fit of the other half.
 
-    UsageError when the turns are too few, or not of both legs and two lengths.
+    UsageError when the turns are too few, or not of both legs and of prompts one of which is twice another.
     """
-    legs, lengths = {turn.leg for turn in seen.turns}, {turn.length for turn in seen.turns}
-    if len(legs) < 2 or len(lengths) < 2 or len(seen.points) < FEWEST_POINTS:
+    legs, prompts = {turn.leg for turn in seen.turns}, {point.turn.prompt for point in seen.points}
+    if len(legs) < 2 or len(seen.points) < FEWEST_POINTS or max(prompts) < 2 * min(prompts):
         raise UsageError(
-            "a calibration needs both legs, two prompt lengths and eight turns: run a longer `bench sweep`"
+            "a calibration needs both legs, eight turns and lengths that differ: run a longer `bench sweep`"
         )
     fitted_on, held_out = halves(seen.turns)
     half = _fit(fitted_on)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -66,6 +66,11 @@ class Calibration:
     def band(self, group: str) -> float:
         """Half the width of the error band around a planned time, relative."""
         return BAND * self.errors.get(group, max(self.errors.values(), default=0.0))
+
+    def over(self, gbps: float) -> Self:
+        """The same engines over a link of `gbps` gigabits a second: a byte takes what the slower of both ways takes."""
+        per_byte = max(self.coefficients.per_byte, 8e-9 / gbps)
+        return replace(self, coefficients=replace(self.coefficients, per_byte=per_byte))
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -174,7 +174,7 @@ def plan(
         rows=rows,
         break_even=break_even(by, conversation.user),
         break_even_range=(
-            break_even(by, conversation.user, 1 - by.band("transfer on")),
+            break_even(by, conversation.user, max(0.0, 1 - by.band("transfer on"))),
             break_even(by, conversation.user, 1 + by.band("transfer on")),
         ),
         retention=_retention(by, max(lengths), conversation, load, pool_tokens or by.pool_tokens, ttl),
@@ -182,11 +182,17 @@ def plan(
 
 
 def decide(by: Calibration, prompt: Prompt, threshold: int | str, others: int = 0, *, direct: bool = False) -> Path:
-    """The way that the product takes: by the threshold, or by cost where that is "auto" or D may prefill."""
+    """The way that the product takes: the proxy asks first whether D should serve the turn `direct`, then P decides.
+
+    P goes by `threshold` in tokens, or by cost where that is "auto".
+    """
     costs = by.coefficients.costs(by.layout, others, direct=direct)
-    if threshold == AUTO or direct:
-        return cheapest(expected(prompt, costs))
-    return choose(prompt.held, prompt.local, int(threshold))[0]
+    if direct and cheapest(expected(prompt, costs)) is Path.DIRECT:
+        return Path.DIRECT
+    path, _ = choose(prompt.held, prompt.local, 0 if threshold == AUTO else int(threshold))
+    if threshold == AUTO and path is Path.READ_BACK:
+        return cheapest(expected(prompt, replace(costs, direct=None)))
+    return path
 
 
 def break_even(by: Calibration, user: int, slower: float = 1.0) -> int | None:

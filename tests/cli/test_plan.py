@@ -52,6 +52,13 @@ def test_a_longer_reply_makes_the_next_prompt_longer() -> None:
     assert long["ttft_ms_off"] > short["ttft_ms_off"]
 
 
+def test_a_slow_link_moves_the_break_even() -> None:
+    fast, slow = (plan_json(*QWEN, "--prompt", "8k", "--threshold", "auto", "--gbps", gbps) for gbps in ("3200", "20"))
+    assert fast["break_even_tokens"] == plan_json(*QWEN)["break_even_tokens"]
+    assert slow["break_even_tokens"] is None
+    assert slow["rows"][0]["reused_tokens"] == 0 < fast["rows"][0]["reused_tokens"]
+
+
 def test_another_block_size_is_planned_in_its_blocks() -> None:
     (row,) = plan_json(*QWEN, "--prompt", "4k", "--block-size", "512")["rows"]
     assert row["reused_tokens"] == (4096 + 300) // 512 * 512

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from neuron_pd.errors import UsageError
 from neuron_pd.plan.calibration import Point, find, read, shipped, write
@@ -56,6 +57,19 @@ def test_shipped_calibrations_say_where_everything_comes_from(each) -> None:
     assert {"coefficients", "decode", "bytes_per_token", "pool_tokens", "errors"} <= set(each.sources)
     assert all(each.sources.values())
     assert each.pool_tokens > 0
+
+
+@pytest.mark.parametrize("each", shipped(), ids=lambda each: each.model)
+def test_shipped_calibrations_agree_with_the_models_profiles(each) -> None:
+    profiles = Path(__file__).parents[2] / "launch" / "profiles"
+    profile = yaml.safe_load((profiles / f"{each.model.rpartition('/')[2]}.yaml").read_text())
+    assert each.layout.bytes_per_token in profile["kv"]["bytes_per_token"].values()
+
+
+def test_a_slower_link_is_the_bottleneck_and_a_faster_one_is_not() -> None:
+    made = calibration()
+    assert made.over(1.0).coefficients.per_byte == pytest.approx(8e-9)
+    assert made.over(1000.0) == made
 
 
 def test_a_band_is_two_standard_deviations_and_the_widest_where_a_group_is_unknown() -> None:

@@ -74,7 +74,7 @@ class Pool:
         if blocks is None:
             return False
         self.pinned -= blocks
-        self.cache(conversation, blocks)
+        self.cache(conversation, blocks + self._cached.get(conversation, 0))
         return True
 
     def _evict_to_fit(self) -> None:
