@@ -2,12 +2,15 @@
 
 import logging
 from time import perf_counter as now  # the event loop's clock counts whole milliseconds
+from time import time
 
 from neuron_pd.core.decision import Path, Reason
 from neuron_pd.core.transfer import TurnReport
 from neuron_pd.proxy.http import Header
 from neuron_pd.proxy.legs import Prefilled
 from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.recent import Finished
+from neuron_pd.proxy.tracing import NO_SPAN, Span
 from neuron_pd.proxy.ways import Direct, Offered
 
 log = logging.getLogger("neuron_pd.proxy")
@@ -30,11 +33,15 @@ class Account:
         "prefill_ms",
         "reason",
         "report",
+        "span",
         "status",
+        "streaming",
     )
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, span: Span = NO_SPAN) -> None:
         self._metrics = metrics
+        self.span = span
+        self.streaming = False
         self._started = now()
         self.phase = "prefill"
         self._decode_began = 0.0
@@ -116,25 +123,53 @@ class Account:
         )
         return [(b"server-timing", timing), (b"x-neuron-pd-turn", said.encode("ascii", "replace").replace(b"\n", b" "))]
 
+    def streams(self, on: bool) -> None:
+        """A stream begins, or is over."""
+        if on is not self.streaming:
+            self.streaming = on
+            self._metrics.streams += 1 if on else -1
+
+    def facts(self) -> dict[str, str | int | float]:
+        """The turn for spans and the access log."""
+        report = self.report
+        facts: dict[str, str | int | float] = {"path": self.path, "reason": self.reason, "outcome": self.outcome}
+        facts |= {"acquire_ms": round(self.acquire_ms, 1), "prefill_ms": round(self.prefill_ms, 1)}
+        if self.first_token_ms:
+            facts["first_token_ms"] = round(self.first_token_ms, 1)
+        if report is not None:
+            facts |= {"prompt": report.prompt, "offered": report.offered, "reused": report.reused}
+        return facts
+
     def close(self) -> None:
         """Count and log the turn: times, tokens and reasons, nothing of its client."""
-        seconds, path = now() - self._started, self.path
-        self._metrics.turns.add(path)
-        self._metrics.turn.observe(seconds)
+        seconds = now() - self._started
+        self.streams(False)
+        self._count(seconds)
+        report, first = self.report, self.first_token_ms or None
+        prompt, reused = (report.prompt, report.reused) if report is not None else (0, 0)
+        turn = (self.path, self.outcome, self.reason, self.status, prompt, reused, self.prefill_ms, first)
+        self._metrics.recent.add(Finished(time(), *turn, seconds * 1000))
+        if log.isEnabledFor(logging.INFO):
+            self._say(seconds)
+
+    def _count(self, seconds: float) -> None:
+        metrics, path = self._metrics, self.path
+        metrics.turns.add(path)
+        metrics.turn.observe(seconds)
         if self._decode_began and self.status == 200:
-            self._metrics.decode.observe(now() - self._decode_began)
+            metrics.decode.observe(now() - self._decode_began)
         if self.moved:
-            self._metrics.moved.add()
+            metrics.moved.add()
         if not self.alone and (self.prefill_ms or path == Path.DIRECT):
-            self._metrics.reuse.add(self.outcome, self.reason)
-        if not log.isEnabledFor(logging.INFO):
-            return
+            metrics.reuse.add(self.outcome, self.reason)
+
+    def _say(self, seconds: float) -> None:
         report = self.report
         log.info(
-            "%s path=%s reuse=%s reason=%s reused=%d prompt=%d status=%d total=%.0fms",
+            "%s cache %s path=%s reason=%s reused=%d prompt=%d status=%d total=%.0fms",
             f"Prefill done in {self.prefill_ms:.0f}ms" if self.prefill_ms else "No prefill",
-            path,
-            self.outcome,
+            self.outcome.upper(),
+            self.path,
             self.reason,
             report.reused if report else 0,
             report.prompt if report else 0,

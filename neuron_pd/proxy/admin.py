@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from neuron_pd.proxy.engines import Engine, Engines
+from neuron_pd.proxy.breaker import State
+from neuron_pd.proxy.engines import Engine
 from neuron_pd.proxy.errors import JSON
 from neuron_pd.proxy.http import Responder
 from neuron_pd.proxy.metrics import Gauge, Metrics
@@ -40,18 +41,37 @@ def metrics_page(metrics: Metrics, responder: Responder) -> int:
     return 200
 
 
-def watch(metrics: Metrics, engines: Engines, store: Store) -> None:
+def keys_held(store: Store) -> int | None:
+    """Keys of finished turns in this process; None where they are kept elsewhere."""
+    return len(store) if isinstance(store, Sized) else None
+
+
+def watch(metrics: Metrics, roster: Roster, store: Store) -> None:
     """Add the gauges that are read when scraped."""
+    engines = roster.engines
     prefix = "neuron_pd_proxy_"
     labels = ("role", "engine")
 
     def per_engine(attribute: str) -> "Any":
         return lambda: [([engine.role, engine.url], float(getattr(engine, attribute))) for engine in engines.every]
 
+    def breakers() -> list[tuple[list[str], float]]:
+        return [
+            ([engine.role, engine.url, state], float(engine.breaker.state is state))
+            for engine in engines.every
+            for state in State
+        ]
+
+    def failing() -> list[tuple[list[str], float]]:
+        return [([source], 1.0) for source in roster.problems]
+
     metrics.gauges += [
         Gauge(f"{prefix}engine_requests_in_flight", "Requests in flight", labels, per_engine("requests")),
         Gauge(f"{prefix}engine_load", "In flight: about prompt tokens on P, requests on D", labels, per_engine("load")),
-        Gauge(f"{prefix}engine_usable", "Whether requests may be sent", labels, per_engine("usable")),
+        Gauge(f"{prefix}engine_usable", "Whether it may be given new turns", labels, per_engine("usable")),
+        Gauge(f"{prefix}engine_draining", "Whether it drains", labels, per_engine("draining")),
+        Gauge(f"{prefix}breaker_state", "1 for the state that a breaker is in", (*labels, "state"), breakers),
+        Gauge(f"{prefix}pool_source_failing", "Sources of engines that cannot be read", ("source",), failing),
     ]
     if isinstance(store, Sized):
         held = store

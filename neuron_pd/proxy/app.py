@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
+from time import perf_counter
 from typing import Self
 
-from neuron_pd.proxy import admin, engine_calls
+from neuron_pd.proxy import admin, engine_calls, tracing, ui
+from neuron_pd.proxy.access_log import AccessLog
 from neuron_pd.proxy.account import CLIENT_LEFT
 from neuron_pd.proxy.apis import GENERATE
 from neuron_pd.proxy.breaker import Breaker
@@ -60,9 +62,11 @@ class Proxy:
         # What proxies with one control token share, they find under the same keys; nobody else can guess them.
         secret = sha256(settings.token.encode()).digest() if settings.token else b""
         ways = Ways(settings.choice.direct)
-        self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, secret)
+        self.tracing = tracing.to_endpoint(settings.seen.traces)
+        self._log = AccessLog(settings.seen.access_log) if settings.seen.access_log else None
+        self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, self.tracing, secret)
         self._passing = Timeouts(phases.first_byte, phases.idle)
-        admin.watch(self.metrics, self.engines, self.store)
+        admin.watch(self.metrics, self.roster, self.store)
         listen = settings.listen
         self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
         key, direct = settings.access.engine_key, settings.choice.direct
@@ -82,6 +86,9 @@ class Proxy:
         await self.legs.settle(self.settings.phases.acquire)
         await self.client.close()
         await self.store.close()
+        await asyncio.to_thread(self.tracing.close)
+        if self._log is not None:
+            self._log.close()
 
     @property
     def port(self) -> int:
@@ -89,7 +96,7 @@ class Proxy:
 
     async def handle(self, request: Request, responder: Responder) -> None:
         """Answer one request, whatever happens."""
-        status = 500
+        status, began = 500, perf_counter()
         try:
             status = await self._route(request, responder)
         except Refusal as refusal:
@@ -109,11 +116,15 @@ class Proxy:
         finally:
             path = request.path if request.path in GENERATE or request.path in PAGES else "other"
             self.metrics.requests.add(path, str(status))
+            if self._log is not None:
+                self._log.request(request, status, began)
 
     async def _route(self, request: Request, responder: Responder) -> int:
         path = request.path
         if path in PAGES:
             return self._page(request, responder)
+        if path in ui.PAGES:
+            return ui.answer(request, responder, self.roster, self.metrics, self.store)
         if path in engine_calls.CALLS:
             return engine_calls.answer_call(self.roster, self.settings.token, request, responder)
         tenant = self.tenants.of(request)

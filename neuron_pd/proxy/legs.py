@@ -111,12 +111,12 @@ class Legs:
             lines = request.engine_lines = header_lines([*headers, JSON])
         return lines + header_lines(extra) if extra else lines
 
-    async def acquire(self, engine: Engine, handle: str) -> Lease | str:
-        """Ask D for a lease on a handle: the lease, or why there is none.
+    async def acquire(self, engine: Engine, handle: str, extra: Sequence[Header] = ()) -> Lease | str:
+        """Ask D for a lease on a handle, with `extra` headers: the lease, or why there is none.
 
         A client that leaves meanwhile does not cut the question off: a lease that still comes is given back.
         """
-        asking = asyncio.ensure_future(self._ask(engine, handle))
+        asking = asyncio.ensure_future(self._ask(engine, handle, extra))
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -219,9 +219,9 @@ class Legs:
         log.warning("prefill leg on %s answered %d", engine.url, response.status)
         return PrefillFailed(engine, refusal)
 
-    async def _ask(self, engine: Engine, handle: str) -> Lease | str:
+    async def _ask(self, engine: Engine, handle: str, extra: Sequence[Header]) -> Lease | str:
         try:
-            status, answer = await self._call(engine, control.ACQUIRE, {"handle": handle})
+            status, answer = await self._call(engine, control.ACQUIRE, {"handle": handle}, extra)
         except UpstreamError as error:
             log.warning("acquire on %s failed: %s", engine.url, error)
             self.metrics.failures.add("acquire", type(error).__name__)
@@ -244,9 +244,12 @@ class Legs:
             return
         self.metrics.releases.add("released" if status == 200 else "failed")
 
-    async def _call(self, engine: Engine, path: str, body: Mapping[str, str]) -> tuple[int, Mapping[str, Any]]:
+    async def _call(
+        self, engine: Engine, path: str, body: Mapping[str, str], extra: Sequence[Header] = ()
+    ) -> tuple[int, Mapping[str, Any]]:
+        headers = [*self._control, *extra] if extra else self._control
         response = await self.client.request(
-            engine.origin, b"POST", path.encode(), self._control, orjson.dumps(body), timeouts=self._acquire
+            engine.origin, b"POST", path.encode(), headers, orjson.dumps(body), timeouts=self._acquire
         )
         try:
             return response.status, _object(await response.read(MAX_ANSWER))

@@ -12,6 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from neuron_pd import __version__
+from neuron_pd.proxy.recent import Recent
+
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -101,7 +104,12 @@ class Metrics(Collector):
         )
         self.decode = Histogram(f"{prefix}decode_seconds", "The whole decode leg, of turns that ended well")
         self.turn = Histogram(f"{prefix}turn_seconds", "From the request to the end of the answer")
-        self.gauges: list[Gauge] = []
+        self.streams = 0
+        self.recent = Recent()
+        self.gauges: list[Gauge] = [
+            Gauge(f"{prefix}streams_in_flight", "Answers being streamed", (), lambda: [([], float(self.streams))]),
+            Gauge(f"{prefix}build_info", "The version", ("version",), lambda: [([__version__], 1.0)]),
+        ]
 
     def collect(self) -> Iterator[Metric]:
         for member in vars(self).values():

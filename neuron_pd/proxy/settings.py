@@ -79,6 +79,14 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What is written down of requests: spans to an OTLP/HTTP endpoint, and lines to a file ("-": standard output)."""
+
+    traces: str | None = None
+    access_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Looking at the engines: every so many seconds, and how long one look may take."""
 
@@ -97,5 +105,6 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     conversations: Conversations = field(default_factory=Conversations)
     watch: Watch = field(default_factory=Watch)
+    seen: Seen = field(default_factory=Seen)
     access: Access = field(default_factory=Access)
     token: str | None = None

@@ -124,7 +124,10 @@ class Starter:
         if known is None or holder is None or account.reason:
             return None
         account.phase, began = "acquire", now()
-        lease = await self.legs.acquire(holder, known.handle)
+        with account.span.leg("acquire") as span:
+            span.at(holder)
+            lease = await self.legs.acquire(holder, known.handle, span.headers)
+            span.note(outcome="leased" if isinstance(lease, Lease) else lease)
         account.acquired(began)
         if isinstance(lease, Lease):
             return lease
@@ -166,7 +169,10 @@ class Starter:
         unread = lease
         prefill.begin(weight)
         try:
-            answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None, extra=ranks)
+            with self.account.span.leg("prefill") as span:
+                span.at(prefill)
+                extra = (*ranks, *span.headers)
+                answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None, extra=extra)
             if answer.report is not None and answer.report.reused > 0:
                 unread = None  # P has read it, and D was told
         finally:

@@ -7,7 +7,7 @@ which conversation is this? ─► acquire D's handle ─► prefill on P ─►
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neuron_pd.core.transfer import HANDLE, Params, second_leg
 from neuron_pd.proxy import history
@@ -33,6 +33,7 @@ from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
 from neuron_pd.proxy.start import Start, Starter
 from neuron_pd.proxy.store import Known, Store
 from neuron_pd.proxy.tenants import Tenant
+from neuron_pd.proxy.tracing import NoTracing, Span, Tracing
 from neuron_pd.proxy.ways import Direct, Ways
 
 log = logging.getLogger("neuron_pd.proxy")
@@ -54,6 +55,7 @@ class Router:
     legs: Legs
     metrics: Metrics
     ways: Ways
+    tracing: Tracing = field(default_factory=NoTracing)
     secret: bytes = b""
 
 
@@ -65,7 +67,6 @@ class Turn:
         self.ways = router.ways
         self.request = request
         self.responder = responder
-        self.account = Account(router.metrics)
         self.api = GENERATE[request.path]
         self.call = Generate(self.api, request.body)
         body = self.call.body
@@ -75,9 +76,18 @@ class Turn:
         self.tap: Tap = FinishTap(self.api)
         self.at: Engine | None = None  # the D that was asked last
         self.released = False
+        self.account = Account(router.metrics, router.tracing.turn(request))
 
     async def serve(self) -> int:
         """Answer the request; the status. Refusal while nothing was sent; BrokenOff once the client has been told."""
+        with self.account.span as span:
+            try:
+                return await self._accounted()
+            finally:
+                facts = self.request.turn = self.account.facts()
+                span.note(status=self.account.status, model=self.call.model, **facts)
+
+    async def _accounted(self) -> int:
         try:
             await self._serve()
         except asyncio.CancelledError:
@@ -147,14 +157,15 @@ class Turn:
         """D's answer to the client. UpstreamError when D was lost with nothing sent to the client."""
         handle = self._new_handle() if recorded and not self.conversation.final else None
         try:
-            decode, response = await self._reach(decode, start, handle, lost)
-            try:
-                await self._answer(decode, response, start)
-            finally:
-                decode.end(1)
-                response.close()
-                if self.account.status == 200:
-                    await self._remember(decode, handle, start)
+            with self.account.span.leg("decode") as span:
+                decode, response = await self._reach(decode, start, handle, lost, span)
+                try:
+                    await self._answer(decode, response, start)
+                finally:
+                    decode.end(1)
+                    response.close()
+                    if self.account.status == 200:
+                        await self._remember(decode, handle, start)
         finally:
             self._let_go(start)
 
@@ -162,7 +173,7 @@ class Turn:
         return new_handle(history.mark(self.call.body) if self.ways.mode is not Direct.OFF else None)
 
     async def _reach(
-        self, decode: Engine | None, start: Start, handle: str | None, lost: list[Engine]
+        self, decode: Engine | None, start: Start, handle: str | None, lost: list[Engine], span: Span
     ) -> tuple[Engine, Response]:
         """The head of D's answer, and the D that gave it: another one where the first cannot be connected to.
 
@@ -173,8 +184,9 @@ class Turn:
         try:
             while True:
                 decode = self.at = decode or self.engines.for_decode(avoid=avoid)
+                span.at(decode)
                 try:
-                    response = await self._ask(decode, start, handle if decode.reads_back else None)
+                    response = await self._ask(decode, start, handle if decode.reads_back else None, span)
                 except BaseException as error:
                     taken = not isinstance(error, ConnectFailed)
                     if taken or start.direct:
@@ -188,13 +200,13 @@ class Turn:
             if not taken and start.prefilled is not None:
                 self.legs.strand(start.prefilled)
 
-    async def _ask(self, decode: Engine, start: Start, handle: str | None) -> Response:
+    async def _ask(self, decode: Engine, start: Start, handle: str | None, span: Span) -> Response:
         """Send D the request; `decode.end` is due once the response is through."""
         decode.begin(1)
         body = self.call.for_decode(_params(start, handle))
         again = start.prefilled is None or start.prefilled.params is None
         try:
-            return await self.legs.decode(decode, self.request, body, again, start.ranks)
+            return await self.legs.decode(decode, self.request, body, again, (*start.ranks, *span.headers))
         except BaseException:
             decode.end(1)
             raise
@@ -202,6 +214,7 @@ class Turn:
     async def _answer(self, decode: Engine, response: Response, start: Start) -> None:
         self.account.began_answer(response.status)
         self.tap = self._new_tap(response)
+        self.account.streams(is_stream(response))
         feed, waiting = self.tap.feed, is_stream(response) and response.status == 200
 
         def learn(data: bytes) -> None:

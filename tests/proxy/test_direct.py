@@ -48,7 +48,7 @@ async def test_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "neuron_pd.proxy")
     async with running(choice=ALWAYS) as cluster:
         await two_turns(cluster)
-    assert any("No prefill path=direct reuse=hit reason=asked_for" in record.getMessage() for record in caplog.records)
+    assert any("No prefill cache HIT path=direct reason=asked_for" in record.getMessage() for record in caplog.records)
 
 
 async def test_the_lease_is_held_until_the_first_token() -> None:

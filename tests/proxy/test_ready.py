@@ -135,5 +135,5 @@ async def test_log_line_of_a_turn(cluster: Cluster, caplog: pytest.LogCaptureFix
     await cluster.post(chat("a secret prompt", conversation_id="secret-id"), Authorization="Bearer secret-key")
     (line,) = [record.getMessage() for record in caplog.records if "Prefill done in" in record.getMessage()]
     assert line.startswith("Prefill done in ")
-    assert "ms path=recompute reuse=miss reason=none reused=0 prompt=32 status=200" in line
+    assert "ms cache MISS path=recompute reason=none reused=0 prompt=32 status=200" in line
     assert "secret" not in caplog.text

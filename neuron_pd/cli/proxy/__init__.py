@@ -8,6 +8,7 @@ import click
 from neuron_pd.cli.proxy.access import access
 from neuron_pd.cli.proxy.conversations import conversations
 from neuron_pd.cli.proxy.engines import choice, pools
+from neuron_pd.cli.proxy.seen import seen
 from neuron_pd.cli.proxy.serving import limits, listen, timeouts
 from neuron_pd.cli.topics import TopicCommand
 
@@ -22,6 +23,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @limits
 @conversations
 @access
+@seen
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(LEVELS))
 def command(log_level: str, **values: Any) -> None:
     """Run the KV-aware multi-turn proxy."""
@@ -38,6 +40,7 @@ def command(log_level: str, **values: Any) -> None:
         limits=limits.of(values),
         conversations=conversations.of(values),
         access=access.of(values),
+        seen=seen.of(values),
         token=control_token(),
     )
     check_port_free(settings.listen.host, settings.listen.port, "the proxy")

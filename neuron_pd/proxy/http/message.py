@@ -103,10 +103,11 @@ class Origin(NamedTuple):
 class Request:
     """One request, read completely. Header names are in lower case; `get` answers the last of repeated ones.
 
-    `engine_lines` is for whoever passes the request on: its headers for the next hop, made once for all legs.
+    `engine_lines` is for whoever passes the request on: its headers for the next hop, made once for all legs. `turn` is
+    for the access log: what the handler has to say of it.
     """
 
-    __slots__ = ("_map", "body", "engine_lines", "headers", "http10", "keep_alive", "method", "path", "target")
+    __slots__ = ("_map", "body", "engine_lines", "headers", "http10", "keep_alive", "method", "path", "target", "turn")
 
     def __init__(
         self, method: bytes, target: bytes, headers: list[Header], body: bytes, keep_alive: bool, http10: bool = False
@@ -119,6 +120,7 @@ class Request:
         self.keep_alive = keep_alive
         self.http10 = http10
         self.engine_lines: bytes | None = None
+        self.turn: dict[str, str | int | float] | None = None
         self._map = dict(headers)
 
     def get(self, name: bytes) -> bytes | None:

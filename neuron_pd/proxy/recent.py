@@ -1,0 +1,51 @@
+"""The last turns, for the page at /ui: times, tokens and reasons, nothing of a client."""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+KEPT = 256
+SHOWN = 20
+
+
+class Finished(NamedTuple):
+    """One turn. `at` in seconds since 1970, durations in milliseconds; `first_token` None where it was not streamed."""
+
+    at: float
+    path: str
+    outcome: str
+    reason: str
+    status: int
+    prompt: int
+    reused: int
+    prefill: float
+    first_token: float | None
+    total: float
+
+
+class Recent:
+    """The last `KEPT` turns."""
+
+    def __init__(self) -> None:
+        self._turns: deque[Finished] = deque(maxlen=KEPT)
+
+    def add(self, turn: Finished) -> None:
+        self._turns.append(turn)
+
+    def summary(self) -> dict[str, Any]:
+        """Rates and quantiles over all that is kept, and the last few turns, the newest first."""
+        turns = list(self._turns)
+        good = [turn for turn in turns if turn.status == 200]
+        first = sorted(turn.first_token for turn in good if turn.first_token is not None)
+        return {
+            "turns": len(turns),
+            "failed": len(turns) - len(good),
+            "hits": sum(turn.outcome == "hit" for turn in good),
+            "first_token_ms": {"p50": quantile(first, 0.5), "p95": quantile(first, 0.95)},
+            "prefill_ms": {"p50": quantile(sorted(turn.prefill for turn in good if turn.prefill), 0.5)},
+            "last": [turn._asdict() for turn in reversed(turns[-SHOWN:])],
+        }
+
+
+def quantile(ordered: list[float], share: float) -> float | None:
+    """The smallest value that is not less than `share` of all; None for none."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
