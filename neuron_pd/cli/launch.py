@@ -167,13 +167,14 @@ def _specs(request: "Request", index: int | None, format_: str) -> "list[ServeSp
 
 
 def _become(specs: "Sequence[ServeSpec]") -> None:
+    from neuron_pd.launcher.packages import vllm_version
     from neuron_pd.launcher.preflight import check_engine
     from neuron_pd.launcher.replace import become_engine
 
     if len(specs) > 1:
         raise UsageError(f"--exec becomes one of {len(specs)} engines: say which with --index")
     check_engine(specs[0])
-    become_engine(specs[0])
+    become_engine(specs[0].for_vllm(vllm_version()))
 
 
 def _boolean(option: str, text: str) -> bool:

@@ -6,11 +6,16 @@ TESTED_VLLM = ((0, 29), (0, 32))
 def is_tested(version: str) -> bool:
     """Whether vLLM `version` is within the tested range. One without a release number is not."""
     low, high = TESTED_VLLM
+    found = release(version)
+    return found is not None and low <= found <= high
+
+
+def release(version: str) -> tuple[int, ...] | None:
+    """(0, 32) of "0.32.1+cpu"; None for a version without a release number."""
     try:
-        release = tuple(int(part) for part in version.split(".")[:2])
+        return tuple(int(part) for part in version.split(".")[:2])
     except ValueError:
-        return False
-    return low <= release <= high
+        return None
 
 
 def tested_releases() -> str:

@@ -86,6 +86,15 @@ def override(flags: Mapping[str, Value], given: Sequence[Given]) -> tuple[dict[s
     return result, rest
 
 
+def told(flags: Mapping[str, Value], given: Sequence[Given]) -> dict[str, Value]:
+    """All that the command line says, ours and a person's, for checks: also what `override` leaves as words."""
+    return dict(flags) | {
+        item.name: item.value
+        for item in given
+        if item.value is not None and not item.path and item.name not in (*OBJECTS, *ADDING)
+    }
+
+
 def _object(item: Given) -> dict[str, Any]:
     """The JSON object that the flag stands for, also when a dotted name gives one key of it."""
     body = _json(item)

@@ -47,6 +47,8 @@ def _pairing(request: Request, layout: Layout, flags: Mapping[str, Value]) -> It
             f"replies (0.33, or the patch); reads after {request.decoder_kv_blocks_ttl} s fail: the router's own TTL "
             "must be shorter"
         )
+    if not request.ours:
+        yield "kv_rank and kv_parallel_size are for vLLM before 0.32; from 0.32 on leave them out (--exec does)"
     if not request.ours and request.role == "decode" and request.bidir and not request.prefix_caching:
         yield "decode without a prefix cache can be read from while its blocks are pinned, and hits nothing of its own"
     if layout.data_parallel > 1:

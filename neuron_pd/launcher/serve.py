@@ -11,12 +11,12 @@ from neuron_pd.core.control import TOKEN_FILE_ENV
 from neuron_pd.errors import UsageError
 from neuron_pd.launcher.buckets import with_buckets
 from neuron_pd.launcher.cores import core_count, parse_cores
-from neuron_pd.launcher.flags import ADDITIONAL, KV_TRANSFER, Value, as_words, number, override, parse_flags
+from neuron_pd.launcher.flags import ADDITIONAL, KV_TRANSFER, Value, as_words, number, override, parse_flags, told
 from neuron_pd.launcher.layout import Layout, check_apart, lay_out
 from neuron_pd.launcher.memory import Fit, check_fits, fit
 from neuron_pd.launcher.notes import notes_on
 from neuron_pd.launcher.request import EVERYWHERE, HERE, Request, check_request
-from neuron_pd.launcher.transfer_config import transfer_config
+from neuron_pd.launcher.transfer_config import check_reach, known_to, transfer_config
 from neuron_pd.launcher.weights import length_limit
 from neuron_pd.profiles import Instance, Model, Settings
 
@@ -121,6 +121,10 @@ class ServeSpec:
         assert isinstance(config, Mapping)
         return dict(config)
 
+    def for_vllm(self, version: str | None) -> "ServeSpec":
+        """The same engine for this release of vLLM, where it is known."""
+        return replace(self, flags={**self.flags, KV_TRANSFER: known_to(self.kv_transfer_config(), version)})
+
     def with_engine_id(self, engine_id: str | None) -> "ServeSpec":
         """The same engine under another id; with None vLLM draws one at each start."""
         config = self.kv_transfer_config() | {"engine_id": engine_id}
@@ -138,15 +142,17 @@ def plan(request: Request) -> ServeSpec:
     """Every choice that the request leaves open, from the profiles. UsageError, with the reason, where none works."""
     check_request(request)
     instance = request.profiles.instance(request.instance)
+    check_reach(request, instance)
     card = request.profiles.model(request.card or request.model)
     settings = _settings(request, instance, card, request.role)
     layout = lay_out(request, instance, settings)
-    flags, extra = override(_flags(request, instance, settings, layout), parse_flags(request.extra_args))
+    given = parse_flags(request.extra_args)
+    flags, extra = override(_flags(request, instance, settings, layout), given)
     if instance.accelerator == "neuron":
         flags = with_buckets(flags)
     flags[KV_TRANSFER] = flags.pop(KV_TRANSFER)
     _check_length(request, card, flags)
-    found = fit(request.model, card, instance, layout, flags)
+    found = fit(request.model, card, instance, layout, told(flags, given))
     if found is not None:
         check_fits(found, card.name if card else Path(request.model).name, layout)
     port, host = number(flags, "port") or layout.port, str(flags.get("host") or EVERYWHERE[1])

@@ -62,8 +62,6 @@ def test_the_transfer_configuration(model: Path) -> None:
         "kv_role": "kv_producer",
         "kv_buffer_device": "cpu",
         "kv_load_failure_policy": "recompute",
-        "kv_rank": 0,
-        "kv_parallel_size": 2,
         "kv_connector_extra_config": {
             "backends": ["UCX"],
             "bidirectional_kv_xfer": True,
