@@ -92,10 +92,12 @@ async def run_sweep(
     *,
     done: Collection[Key] = (),
     token: str | None = None,
+    limit_link: Callable[[str], None] | None = None,
 ) -> list[Record]:
     """Measure the plan's cells, those in `done` aside; every record goes to `sink` as soon as it is there.
 
-    A failed turn is recorded and ends its conversation. UsageError when the plan does not fit the server, EngineError
+    A failed turn is recorded and ends its conversation. `limit_link` is called with each of the plan's links before it
+    is measured. UsageError when the plan does not fit the server, EngineError
     when a warm-up fails.
     """
     token = token or control_token()
@@ -107,7 +109,7 @@ async def run_sweep(
         measure = await ruler(http, endpoints, model.name)
         engines = EngineMeter(http, endpoints.prefill, token=token), EngineMeter(http, endpoints.decode, token=token)
         sweep = _Sweep(plan, says, _Client(http, endpoints.proxy, model, plan), measure, engines, sink)
-        return await sweep.run(progress or (lambda step: None), done)
+        return await sweep.run(progress or (lambda step: None), done, limit_link or (lambda link: None))
 
 
 class _Client:
@@ -164,13 +166,17 @@ class _Sweep:
         self._total: int | None = None
         self._prepared: tuple[str, list[Dialogue]] = ("", [])
 
-    async def run(self, progress: Progress, done: Collection[Key]) -> list[Record]:
+    async def run(self, progress: Progress, done: Collection[Key], limit_link: Callable[[str], None]) -> list[Record]:
         self._progress = progress
         planned = list(self._plan.cells(sized=self._says.sized, timed=self._says.timed))
         cells = [cell for cell in planned if cell.key not in done]
-        if self._plan.warm_up and cells:
-            await self._warm_up(cells[0])
+        link = None
         for cell in cells:
+            if cell.setting.link != link:
+                link = cell.setting.link
+                limit_link(link)
+                if self._plan.warm_up:
+                    await self._warm_up(cell)
             dialogues = await self._dialogues(cell)
             self._total = self._total or len(cells) * sum(len(dialogue.turns) for dialogue in dialogues)
             await self._measure(cell, dialogues)

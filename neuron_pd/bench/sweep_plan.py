@@ -44,7 +44,8 @@ class SweepPlan:
     where they arrive, and all that a file holds. `cache_bust` says what keeps conversations from finding each other's
     KV: a `salt` of their own, a `prefix` to their first message, or nothing. `seed` chooses the words; `nonce` makes
     the salts of this run unlike those of any other. `model` None is the first that the server lists. `turns` 0 is all
-    that a file has. UsageError for numbers that cannot be measured.
+    that a file has. `links` are rates of an emulated interconnect, at each of which everything is measured. UsageError
+    for numbers that cannot be measured.
     """
 
     lengths: tuple[int, ...] = (1024, 2048, 4096, 8192)
@@ -64,7 +65,7 @@ class SweepPlan:
     time_scale: float = 1.0
     ignore_eos: bool = True
     cache_bust: str = "salt"
-    link: str = ""
+    links: tuple[str, ...] = ()
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def __post_init__(self) -> None:
@@ -119,6 +120,7 @@ class SweepPlan:
         lengths = self.lengths if sized else (0,)
         loads = [(0, 0.0)] if timed else [(0, rate) for rate in self.rates] or [(n, 0.0) for n in self.concurrency]
         thinks = (0.0,) if timed else self.think
-        for number, (length, load, think, repeat) in enumerate(product(lengths, loads, thinks, range(self.repeats))):
+        each = product(self.links or ("",), lengths, loads, thinks, range(self.repeats))
+        for number, (link, length, load, think, repeat) in enumerate(each):
             for leg in self.legs if number % 2 == 0 else reversed(self.legs):
-                yield Planned(number, leg, Setting(length, *load, think, self.link), repeat)
+                yield Planned(number, leg, Setting(length, *load, think, link), repeat)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,19 +21,26 @@ if TYPE_CHECKING:
     from neuron_pd.bench.records import Cell, Record, RecordWriter
     from neuron_pd.bench.sweep import Key, SweepPlan
     from neuron_pd.bench.target import Endpoints
+    from neuron_pd.cli.bench_link import Engines
 
 LEGS = {"both": ("off", "on"), "on": ("on",), "off": ("off",)}
 PRESETS = ("article",)
+PROXY_PORT = 8000
+OWN_LENGTHS_ROOM = 16384  # tokens that the engines make room for, where a file says how long its conversations are
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 @dataclass(slots=True)
 class Session:
-    """One sweep on its way into a file: what is planned, what was done before, and what is measured now."""
+    """One sweep on its way into a file: what is planned, what was done before, and what is measured now.
+
+    `engines` are to be started for it, where it emulates the link between them.
+    """
 
     plan: "SweepPlan"
     endpoints: "Endpoints"
     path: Path
+    engines: "Engines | None" = None
     done: "frozenset[Key]" = frozenset()
     records: "list[Record]" = field(default_factory=list)
 
@@ -52,6 +60,10 @@ class Session:
 @click.option("--rate", "rates", metavar="R,...", callback=numbers, help="Conversations arriving a second, open loop.")
 @click.option("--conversations", type=int, help="Conversations of each cell. [by the load; all of a file]")
 @click.option("--think", metavar="SECONDS,...", callback=numbers, help="Pause before each later turn. [0]")
+@click.option("--emulate-link", "links", metavar="RATE,...",
+              help="Start P and D joined by a link of each rate, such as 1gbit. Needs root.")  # fmt: skip
+@click.option("--recompute-threshold", "threshold", metavar="TOKENS|auto", help="P's, with --emulate-link. [64]")
+@click.option("--proxy-port", type=click.IntRange(1, 65535), help="The proxy's, with --emulate-link. [8000]")
 @click.option("--leg", type=click.Choice(list(LEGS)), default="both", show_default=True, help="Reuse off, on, or both.")
 @click.option("--repeats", type=int, help="Times that everything is measured, with words of its own. [1]")
 @click.option("--warm-up/--no-warm-up", default=True, show_default=True, help="Two unrecorded turns first.")
@@ -60,7 +72,7 @@ class Session:
 @click.option("--max-errors", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="SHARE",
               help="Failed requests beyond which the exit status is 1.")  # fmt: skip
 @click.option("--seed", type=int, help="Chooses the words and the arrivals. [0]")
-@click.option("--model", help="The served model's name. [the first that is served]")
+@click.option("--model", help="The served model's name, or the one to start. [the first that is served; tiny]")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the run, or a .jsonl file. [results/TIME]")
 @click.option("--resume", type=click.Path(path_type=Path), help="Go on with an interrupted run, as it was planned.")
 @click.option("--stats-json-output", "stats_json", type=click.Path(path_type=Path, dir_okay=False),
@@ -83,11 +95,13 @@ def sweep(
     """
     urls = {"proxy": url, "prefill": prefill_url, "decode": decode_url}
     told = {name: value for name, value in urls.items() if value}
+    if told and given["links"]:
+        raise UsageError("--emulate-link starts engines of its own: leave out the URLs")
     session = _resumed(resume, told) if resume else _new(out, told, given)
     records = session.records
     try:
         asyncio.run(_measure(session, resume is not None))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         told_how = f"go on with --resume {session.path}"
         click.echo(f"interrupted: {len(records)} measured requests are kept; {told_how}", err=True)
         raise SystemExit(INTERRUPTED) from None
@@ -104,16 +118,44 @@ def _new(out: Path | None, urls: dict[str, str], given: dict[str, Any]) -> Sessi
 
     place = out or Path("results") / f"{datetime.now():%Y%m%d-%H%M%S}"
     path = place if place.suffix == ".jsonl" else place / RECORDS_NAME
-    return Session(_plan(**given), Endpoints(**{"proxy": DEFAULT_URL, **urls}), path)
+    started = {name: given.pop(name) for name in ("threshold", "proxy_port")}
+    plan = _plan(**given)
+    if not plan.links:
+        if any(started.values()):
+            raise UsageError("--recompute-threshold and --proxy-port are for the engines that --emulate-link starts")
+        return Session(plan, Endpoints(**{"proxy": DEFAULT_URL, **urls}), path)
+    session = Session(plan, Endpoints(""), path)
+    session.engines = _engines(session, {**started, "model": plan.model or "tiny"})
+    # A directory's model is served under another name: the first that is served is the only one.
+    session.plan = replace(plan, model=None)
+    return session
 
 
-def _plan(preset: str | None, leg: str, lengths: str | None, **given: Any) -> "SweepPlan":
+def _engines(session: Session, given: dict[str, Any]) -> "Engines":
+    from neuron_pd.bench.records import RECORDS_NAME
+    from neuron_pd.bench.workloads import workload
+    from neuron_pd.cli.bench_link import Engines, check_threshold
+    from neuron_pd.launcher.link import bits_per_second, check_possible
+
+    for rate in session.plan.links:
+        bits_per_second(rate)
+    check_possible()
+    plan, threshold = session.plan, check_threshold(given["threshold"])
+    sized = workload(plan.workload).sized
+    tokens = max(plan.lengths) + plan.later_tokens if sized else OWN_LENGTHS_ROOM
+    place = session.path.with_suffix("") / "logs" if session.path.name != RECORDS_NAME else session.path.parent / "logs"
+    return Engines(given["model"], threshold, given["proxy_port"] or PROXY_PORT, tokens, place)
+
+
+def _plan(preset: str | None, leg: str, lengths: str | None, links: str | None, **given: Any) -> "SweepPlan":
     from neuron_pd.bench.sweep_plan import ARTICLE, SweepPlan
     from neuron_pd.bench.workloads import SYNTHETIC
 
     chosen = {name: value for name, value in given.items() if value is not None}
     if lengths is not None:
         chosen["lengths"] = token_counts(lengths)
+    if links is not None:
+        chosen["links"] = tuple(rate.strip() for rate in links.split(","))
     if chosen.get("rates") and chosen.get("concurrency"):
         raise UsageError("--rate and --concurrency are two kinds of load: choose one")
     if chosen.get("workload") not in (None, *SYNTHETIC):
@@ -131,11 +173,17 @@ def _resumed(resume: Path, urls: dict[str, str]) -> Session:
     try:
         plan = SweepPlan.from_json(run.header["plan"])
         endpoints = Endpoints(**{**run.header["urls"], **urls})
+        emulated = run.header.get("emulated")
     except (KeyError, TypeError):
         raise UsageError(f"{resume} does not say how it was planned: it cannot be gone on with") from None
     done = frozenset(cell.key for cell in run.cells if not cell.failed)
     kept = [record for record in run.records if (record.leg, record.setting, record.repeat) in done]
-    return Session(plan, endpoints, records_path(resume), done, kept)
+    session = Session(plan, endpoints, records_path(resume), None, done, kept)
+    if plan.links:
+        if not isinstance(emulated, dict):
+            raise UsageError(f"{resume} does not say which engines it started: it cannot be gone on with")
+        session.engines, session.plan = _engines(session, emulated), replace(plan, model=None)
+    return session
 
 
 async def _measure(session: Session, resumed: bool) -> None:
@@ -143,15 +191,30 @@ async def _measure(session: Session, resumed: bool) -> None:
     from neuron_pd.bench.records import Record
     from neuron_pd.bench.sweep import describe, run_sweep
 
-    plan, header = await describe(session.plan, session.endpoints, ["neuron-pd", *sys.argv[1:]])
-    with _writer(session, header, resumed) as writer, live(Console(stderr=True)) as progress:
+    async with _servers(session) as (endpoints, token, limit):
+        plan, header = await describe(session.plan, endpoints, ["neuron-pd", *sys.argv[1:]], token)
+        if session.engines is not None:
+            header["emulated"] = session.engines.as_json()
+        with _writer(session, header, resumed) as writer, live(Console(stderr=True)) as progress:
 
-        def sink(line: "Record | Cell") -> None:
-            writer.write(line)
-            if isinstance(line, Record):
-                session.records.append(line)
+            def sink(line: "Record | Cell") -> None:
+                writer.write(line)
+                if isinstance(line, Record):
+                    session.records.append(line)
 
-        await run_sweep(plan, session.endpoints, sink, progress, done=session.done)
+            await run_sweep(plan, endpoints, sink, progress, done=session.done, token=token, limit_link=limit)
+
+
+@asynccontextmanager
+async def _servers(session: Session) -> "AsyncIterator[tuple[Endpoints, str | None, Callable[[str], None] | None]]":
+    """The servers that there are, or those that are started for this run at both ends of a link."""
+    if session.engines is None:
+        yield session.endpoints, None, None
+        return
+    from neuron_pd.cli.bench_link import emulated
+
+    async with emulated(session.engines, Console(stderr=True)) as started:
+        yield started
 
 
 def _writer(session: Session, header: dict[str, Any], resumed: bool) -> "RecordWriter":

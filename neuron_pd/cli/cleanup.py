@@ -17,6 +17,7 @@ def command(what: str, grace: float) -> None:
     Nothing else is touched: processes are known by their pid and start time, never by name.
     """
     from neuron_pd.launcher import processes
+    from neuron_pd.launcher.link import remove_stale
 
     if what not in WHAT:
         raise UsageError(f"unknown {what!r}: clean up {', '.join(WHAT[:-1])} or {WHAT[-1]}")
@@ -24,5 +25,8 @@ def command(what: str, grace: float) -> None:
     for started in found:
         if processes.stop(started, grace):
             click.echo(f"stopped {started.name} (pid {started.pid}, port {started.port})")
-    if not found:
+    links = remove_stale()
+    if links:
+        click.echo(f"removed {links} network namespaces that a killed run left")
+    if not found and not links:
         click.echo("nothing to stop")

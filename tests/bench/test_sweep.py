@@ -271,6 +271,18 @@ async def test_an_agents_session_forks_compacts_and_keeps_the_answers(endpoint: 
     assert sent[3]["messages"][-2]["content"].split() == words[3:]
 
 
+async def test_each_link_is_set_and_warmed_before_it_is_measured(endpoint: Endpoint) -> None:
+    plan = replace(PLAN, lengths=(64,), turns=2, links=("1gbit", "unlimited"), legs=("on",))
+    seen: list[tuple[str, int]] = []
+
+    def limit(link: str) -> None:
+        seen.append((link, len(endpoint.requests)))
+
+    records = await run_sweep(plan, Endpoints(endpoint.url), lambda line: None, limit_link=limit)
+    assert seen == [("1gbit", 0), ("unlimited", 4)]  # two turns of warm-up and two measured
+    assert [record.link for record in records] == ["1gbit", "1gbit", "unlimited", "unlimited"]
+
+
 async def test_caches_are_kept_apart_by_a_prefix_where_a_salt_is_not_known(endpoint: Endpoint) -> None:
     await measured(endpoint, replace(PLAN, lengths=(64,), cache_bust="prefix"), metrics=False)
     first = {request["messages"][0]["content"].split()[0] for request in endpoint.requests}

@@ -1,9 +1,11 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import psutil
+import pytest
 
 from tests.cli.launching import shell as shell_fixture
 from tests.cli.running import Shell
@@ -46,3 +48,15 @@ def test_only_what_was_started_and_only_that_kind(shell: Shell) -> None:
         assert proxy.wait() != 0
         assert other.poll() is None
         other.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and ip")
+def test_what_a_killed_run_left_of_its_link(shell: Shell) -> None:
+    with subprocess.Popen(SLEEP) as ended:
+        ended.kill()
+    subprocess.run(["ip", "netns", "add", f"npd-{ended.pid}-1-decode"], check=True)
+    assert "network namespaces that a killed run left" in shell.run("cleanup", "server").stdout
+    assert (
+        f"npd-{ended.pid}-1-decode"
+        not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
+    )
