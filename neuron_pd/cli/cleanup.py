@@ -12,7 +12,7 @@ WHAT = ("proxy", "server", "all")
 @click.option("--grace", default=20.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
               help="Time to end by itself before it is killed.")  # fmt: skip
 def command(what: str, grace: float) -> None:
-    """Stop the proxy, the servers, or all that `neuron-pd up` or `neuron-pd launch --exec` started on this machine.
+    """Stop the proxy, the servers, or all that `neuron-pd up`, `proxy` or `launch --exec` started on this machine.
 
     Nothing else is touched: processes are known by their pid and start time, never by name.
     """

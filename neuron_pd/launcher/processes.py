@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,24 @@ def remember(pid: int, kind: str, name: str, port: int) -> Started:
     draft.write_text(json.dumps(asdict(started)))
     draft.rename(path)
     return started
+
+
+@contextmanager
+def remembered(kind: str, name: str, port: int) -> Iterator[None]:
+    """Let `cleanup` know of this process while the block runs, unless it is part of something that `cleanup` knows.
+
+    Where nothing can be written, as in a read-only container, nothing is remembered.
+    """
+    family = {process.pid for process in psutil.Process().parents()}
+    started: Started | None = None
+    with contextlib.suppress(OSError):
+        if not any(other.pid in family for other in running()):
+            started = remember(os.getpid(), kind, name, port)
+    try:
+        yield
+    finally:
+        if started is not None:
+            forget(started)
 
 
 def forget(started: Started) -> None:

@@ -4,7 +4,7 @@ A file says `kind: instance`, `kind: model` or `kind: base`. `extends: NAME` tak
 same directory, or of those that ship, and puts this file's keys over it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from neuron_pd.profiles.schema import merged
 
 SUFFIXES: Final = (".yaml", ".yml")
 KINDS: Final = ("instance", "model", "base")
+PARSERS: Final[dict[str, Callable[[Any, str], Instance | Model]]] = {"instance": parse_instance, "model": parse_model}
 DEPTH: Final = 4  # files that may extend one another
 
 
@@ -62,13 +63,17 @@ class Profiles:
         return None
 
     def _all(self, kind: str) -> dict[str, tuple[dict[str, Any], str]]:
-        """Bodies and places by name."""
+        """Bodies and places by name. A person's own are checked when they are read, the rest by the tests."""
         if kind not in self._read:
             found: dict[str, tuple[dict[str, Any], str]] = {}
-            for path in [*_files(shipped_dir()), *(path for own in self.own for path in _files(own))]:
+            for path in _files(shipped_dir()):
                 body = dict(_load(path))
                 if body.pop("kind") == kind:
-                    found[str(body.get("name"))] = (body, str(path))
+                    found[body["name"]] = (body, str(path))
+            for path in (path for own in self.own for path in _files(own)):
+                body = dict(_load(path))
+                if body.pop("kind") == kind:
+                    found[PARSERS[kind](body, str(path)).name] = (body, str(path))
             self._read[kind] = found
         result: dict[str, tuple[dict[str, Any], str]] = self._read[kind]
         return result

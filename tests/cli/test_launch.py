@@ -12,7 +12,10 @@ import pytest
 
 from tests.cli.launching import shell as shell_fixture
 from tests.cli.running import Shell
+from tests.hosts.machines import install
+from tests.launcher.formats.recording import recorder
 from tests.launcher.plans import free_port, left_of
+from tests.profiles.making import MODEL, write
 
 shell = shell_fixture
 SCRIPTS = Path(__file__).parents[2] / "launch"
@@ -129,6 +132,95 @@ def test_one_port_for_both_purposes(shell: Shell) -> None:
     assert f"are both on port {port}" in shell.refused(*argv)
 
 
+@pytest.mark.parametrize("instance", ["p6-b200.48xlarge", "trn2.48xlarge", "trn2.3xlarge"])
+def test_the_instance_is_detected(instance: str, shell: Shell) -> None:
+    path = f"{install(shell.home / 'tools', instance)}:{shell.environment['PATH']}"
+    argv = ("launch", "--role", "prefill", "--model", "Qwen/Qwen3-8B", "--format", "json")
+    body = json.loads(shell.run(*argv, P_IP="10.0.0.1", D_IP="10.0.0.2", PATH=path).stdout)
+    assert any(f"has not run on {instance} yet" in note for note in body["notes"])
+    assert ("NEURON_VISIBLE_DEVICES" in body["env"]) is instance.startswith("trn2")
+
+
+def test_a_machine_without_an_accelerator_is_a_cpu(shell: Shell) -> None:
+    body = json.loads(shell.run("launch", "--role", "prefill", "--model", shell.model(), "--format", "json").stdout)
+    assert "VLLM_CPU_KVCACHE_SPACE" in body["env"]
+
+
+@pytest.mark.parametrize("format_", ["shell", "json", "systemd", "docker", "k8s"])
+def test_every_format_has_the_same_facts_and_no_secret(format_: str, shell: Shell) -> None:
+    token = shell.home / "token"
+    token.write_text("very-secret")
+    argv = (
+        "launch",
+        "--role",
+        "decode",
+        "--instance",
+        "trn2.48xlarge",
+        "--model",
+        "Qwen/Qwen3-32B",
+        "--format",
+        format_,
+    )
+    result = shell.run(*argv, D_IP="10.0.0.2", P_IP="10.0.0.1", NEURON_PD_CONTROL_TOKEN_FILE=str(token))
+    assert result.returncode == 0, result.stderr
+    for fact in ("FI_EFA_ENABLE_SHM_TRANSFER", "VLLM_NEURON_SKIP_PREFILL_WARMUP", "0-7", "10.0.0.2", "5659", "8200",
+                 "LIBFABRIC", "num_seqs_buckets", "neuron_pd.connector.control.ControlPath"):  # fmt: skip
+        assert fact in result.stdout
+    assert "very-secret" not in result.stdout
+    secret = shell.run(*argv, D_IP="10.0.0.2", P_IP="10.0.0.1", NEURON_PD_CONTROL_TOKEN="very-secret")
+    assert "very-secret" not in secret.stdout
+
+
+def test_several_engines_or_one_of_them(shell: Shell) -> None:
+    argv = ("launch", "--role", "prefill", "--instance", "trn2.48xlarge", "--model", "Qwen/Qwen3-8B", "--engines", "4",
+            "--format", "json")  # fmt: skip
+    nodes = {"P_IP": "10.0.0.1", "D_IP": "10.0.0.2"}
+    bodies = json.loads(shell.run(*argv, **nodes).stdout)
+    assert [body["env"]["NEURON_VISIBLE_DEVICES"] for body in bodies] == ["0-3", "4-7", "8-11", "12-15"]
+    one = json.loads(shell.run(*argv, "--index", "2", **nodes).stdout)
+    assert one["env"] == bodies[2]["env"]
+    assert shell.refused(*argv, "--exec", **nodes) == "--exec becomes one of 4 engines: say which with --index"
+
+
+def test_a_profile_of_ones_own(shell: Shell) -> None:
+    write(shell.home, "mine", "model", {**MODEL, "targets": {"trn2.48xlarge": {"tensor_parallel_size": 16}}})
+    argv = ("launch", "--role", "prefill", "--instance", "trn2.48xlarge", "--model", "owner/Small-1B-Instruct",
+            "--profile", str(shell.home / "mine.yaml"), "--format", "json")  # fmt: skip
+    body = json.loads(shell.run(*argv, P_IP="10.0.0.1", D_IP="10.0.0.2").stdout)
+    assert body["env"]["NEURON_VISIBLE_DEVICES"] == "0-15"
+    assert body["argv"][body["argv"].index("--seed") + 1] == "1"
+    (shell.home / "mine.yaml").write_text("kind: model\nname: x\ncolour: red\n")
+    assert "mine.yaml" in shell.refused(*argv, P_IP="10.0.0.1", D_IP="10.0.0.2")
+
+
+@pytest.mark.vllm
+def test_the_serve_script_runs_the_articles_command(shell: Shell) -> None:
+    recorder(shell.home / "bin")
+    variables = {"ROLE": "prefill", "BIDIR": "false", "MODEL": "Qwen/Qwen3-32B", "SERVED_NAME": "Qwen"}
+    script, flags = str(SCRIPTS / "serve_pd_multiturn.sh"), ("--", "--tensor-parallel-size", "4")
+    options = ("--instance", "p5en.48xlarge", "--connector", "upstream", "--port", str(free_port()),
+               "--side-channel-port", str(free_port()))  # fmt: skip
+    result = shell.run(*options, *flags, command=(script,), PATH=f"{shell.home / 'bin'}:{shell.environment['PATH']}",
+                       P_IP="127.0.0.1", D_IP="127.0.0.1", **variables)  # fmt: skip
+    argv, environment = json.loads(result.stdout)
+    assert argv[:3] == ["serve", "Qwen/Qwen3-32B", "--served-model-name"]
+    assert "--no-enable-prefix-caching" in argv
+    assert environment["FI_PROVIDER"] == "efa"
+    config = json.loads(argv[-1])
+    assert (config["kv_role"], config["kv_connector_extra_config"]["bidirectional_kv_xfer"]) == ("kv_producer", False)
+
+
+def test_a_proxy_that_was_started_by_hand_is_cleaned_up(shell: Shell) -> None:
+    port = free_port()
+    engines = ("--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2")
+    with shell.start("proxy", *engines, "--port", str(port)) as proxy:
+        assert proxy.stdout is not None
+        assert str(port) in proxy.stdout.readline()
+        stopped = shell.run("proxy", command=(str(SCRIPTS / "cleanup.sh"),))
+        assert stopped.stdout == f"stopped proxy (pid {proxy.pid}, port {port})\n"
+        assert proxy.wait() == 0
+
+
 def test_the_sweep_script_passes_on_what_it_is_told(shell: Shell) -> None:
     tools = shell.home / "bin"
     tools.mkdir()
@@ -141,7 +233,7 @@ def test_the_sweep_script_passes_on_what_it_is_told(shell: Shell) -> None:
     )  # fmt: skip
     assert result.stdout.split() == [
         "bench", "sweep", "--leg", "on", "--url", "http://127.0.0.1:8000", "--prefill-url", "http://10.0.0.1:8100",
-        "--decode-url", "http://127.0.0.1:8200", "--model", "Qwen", "--lengths", "1k",
+        "--model", "Qwen", "--lengths", "1k",
     ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def command(log_level: str, **values: Any) -> None:
     """Run the KV-aware multi-turn proxy."""
     from neuron_pd.core.control import control_token
     from neuron_pd.launcher.ports import check_port_free
+    from neuron_pd.launcher.processes import remembered
     from neuron_pd.proxy.run import run
     from neuron_pd.proxy.settings import Settings
 
@@ -45,7 +46,8 @@ def command(log_level: str, **values: Any) -> None:
     )
     check_port_free(settings.listen.host, settings.listen.port, "the proxy")
     log_to_stderr(log_level)
-    run(settings, announce)
+    with remembered("proxy", "proxy", settings.listen.port):
+        run(settings, announce)
 
 
 def announce(line: str) -> None:
