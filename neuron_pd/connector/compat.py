@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import vllm
+from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler, base_worker
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
@@ -88,6 +89,11 @@ async def call_engines(engine_client: Any, verb: str, argument: str) -> list[Any
     calls = [client._call_utility_async(ENGINE_METHOD, verb, argument, engine=rank) for rank in client.core_engines]
     answers: list[Any] = await asyncio.wait_for(asyncio.gather(*calls), ENGINE_TIMEOUT_SECONDS)
     return answers
+
+
+def kv_cache_layout(vllm_config: VllmConfig) -> str:
+    """The layout of the KV cache as the engine resolved it; "" before that."""
+    return vllm_config.cache_config.kv_cache_layout or ""
 
 
 def transfer_tp_size(scheduler: Any) -> int:

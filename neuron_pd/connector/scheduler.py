@@ -221,6 +221,7 @@ class LeaseOnRead(Upstream):
             kv_recompute_threshold=AUTO if settings.auto else settings.threshold,
             read_lease_seconds=settings.read_lease_seconds,
             decoder_kv_blocks_ttl=settings.decoder_kv_blocks_ttl,
+            kv_layout=compat.kv_cache_layout(self.vllm_config),
         ).as_json()
 
     def stats(self, pool: Any) -> dict[str, float]:

@@ -61,6 +61,7 @@ class EngineInfo:
     kv_recompute_threshold: int | str
     read_lease_seconds: float
     decoder_kv_blocks_ttl: float = 480.0
+    kv_layout: str = ""  # vLLM's name for it, where that is known
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

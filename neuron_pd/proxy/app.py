@@ -70,7 +70,8 @@ class Proxy:
         listen = settings.listen
         self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
         key, direct = settings.access.engine_key, settings.choice.direct
-        self.probe = Probe(self.engines, self.client, settings.token, settings.watch, key, direct)
+        ttl = settings.conversations.ttl
+        self.probe = Probe(self.engines, self.client, settings.token, settings.watch, key, direct, ttl)
         await self.probe.once()
         self.roster.changed = self.probe.soon
         self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]

@@ -47,7 +47,8 @@ class Engine:
     data-parallel rank. `fit`: it can work with the other pool. `kv_host` takes the place of an address that only means
     something on the engine's own machine.
 
-    A `draining` engine gets no new turns, and one that has `left` its pool neither; what it holds can still be read.
+    `without_params`: its last prefill said nothing about blocks. A `draining` engine gets no new turns, and one that
+    has `left` its pool neither; what it holds can still be read.
     """
 
     role: Role
@@ -60,6 +61,7 @@ class Engine:
     fit: bool = True
     draining: bool = False
     left: bool = False
+    without_params: bool = False
     problems: list[Problem] = field(default_factory=list)
     load: int = 0
     requests: int = 0

@@ -69,6 +69,11 @@ class PrefillFailed(Exception):
         self.engine = engine
         self.refusal = refusal
 
+    @property
+    def answered(self) -> bool:
+        """Whether it gave an answer, if not a good one."""
+        return not isinstance(self.__cause__, UpstreamError)
+
 
 def answer_headers(response: Response) -> list[Header]:
     """What the client is told of the engine's headers."""
@@ -167,7 +172,8 @@ class Legs:
         except UpstreamError as error:
             self.failed(engine, "prefill", error)
             raise PrefillFailed(engine, unavailable("prefill", error)) from error
-        engine.breaker.succeeded()
+        if response.status < 500:
+            engine.breaker.succeeded()
         if response.status != 200:
             raise self._not_prefilled(engine, response, answer)
         return _prefilled(engine, answer)

@@ -18,6 +18,8 @@ log = logging.getLogger("neuron_pd.proxy")
 
 MAX_INFO_BYTES = 64 * 1024
 SLOW_MISSES = 3  # checks in a row that a busy engine may be too slow for
+PIN = "pin"
+AS_PREFILL = "start it with --kv-transfer-config and kv_role kv_producer, as `neuron-pd launch --role prefill` does"
 OTHER_ROLE = {
     Role.PREFILL: ("decode", "kv_consumer"),
     Role.DECODE: ("prefill", "kv_producer"),
@@ -47,8 +49,10 @@ class Probe:
         watch: Watch,
         engine_key: str | None = None,
         direct: Direct = Direct.OFF,
+        conversation_ttl: float = 0.0,
     ) -> None:
         self._direct = direct
+        self._conversation_ttl = conversation_ttl
         self._engines = engines
         self._client = client
         self._token = token
@@ -119,6 +123,8 @@ class Probe:
 
     def _read_info(self, engine: Engine, answer: Answer) -> Iterator[Problem]:
         engine.info = None
+        if engine.without_params:
+            yield Problem("its prefills carry no kv_transfer_params: D computes every prompt again", AS_PREFILL)
         if answer.status in (401, 403):
             yield _refused_token(self._token)
         elif answer.status != 200:
@@ -135,8 +141,18 @@ class Probe:
                 yield Problem(what, "run the same neuron-pd version on engines and proxy")
                 return
             yield from _self_evident(engine, engine.info)
-            if self._direct is not Direct.OFF:
-                yield from _direct(engine, engine.info)
+            if engine.role is Role.DECODE:
+                yield from self._as_decode(engine.info)
+
+    def _as_decode(self, info: control.EngineInfo) -> Iterator[Problem]:
+        """What does not fit this proxy's own settings."""
+        if self._direct is not Direct.OFF and info.accelerator in CANNOT_PREFILL:
+            what = f"a decode engine on {info.accelerator} does not prefill well: it serves no turns alone"
+            yield Problem(what, "leave --direct off")
+        ttl = info.decoder_kv_blocks_ttl
+        if info.retention == PIN and ttl < self._conversation_ttl:
+            what = f"it keeps blocks for {ttl:g} s, and conversations are remembered for {self._conversation_ttl:g} s"
+            yield Problem(what, f"set --conversation-ttl to less than {ttl:g}, or raise decoder_kv_blocks_ttl")
 
     def _say(self, engine: Engine) -> None:
         """Log an engine's state when it changes."""
@@ -183,12 +199,6 @@ def _self_evident(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]
         yield Problem("prefix caching is off: nothing to read back", "start it without --no-enable-prefix-caching")
 
 
-def _direct(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]:
-    if engine.role is Role.DECODE and info.accelerator in CANNOT_PREFILL:
-        what = f"a decode engine on {info.accelerator} does not prefill well: it serves no turns alone"
-        yield Problem(what, "leave --direct off")
-
-
 def _compare(every: Sequence[Engine]) -> Iterator[tuple[Engine, list[Problem]]]:
     """What does not fit between each engine and the first P that says what it is."""
     reference = next((one for one in every if one.role is Role.PREFILL and one.info is not None and not one.left), None)
@@ -206,6 +216,12 @@ def _misfits(mine: control.EngineInfo, other: control.EngineInfo, url: str) -> I
     if mine.block_size != other.block_size:
         what = f"blocks of {mine.block_size} tokens here, {other.block_size} at {url}"
         yield Problem(what, "set the same --block-size on both", fatal=True)
+    if mine.kv_layout and other.kv_layout and mine.kv_layout != other.kv_layout:
+        what = f"KV layout {mine.kv_layout} here, {other.kv_layout} at {url}"
+        yield Problem(what, "set the same VLLM_KV_CACHE_LAYOUT on both, or enable_permute_local_kv where it serves")
+    if mine.retention != other.retention:
+        what = f"retention {mine.retention} here, {other.retention} at {url}"
+        yield Problem(what, "set the same retention in kv_connector_extra_config on both")
     if _last(mine.model) != _last(other.model):
         what = f"model {_last(mine.model)} here, {_last(other.model)} at {url}"
         yield Problem(what, "serve the same model on both")

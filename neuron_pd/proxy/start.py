@@ -70,8 +70,12 @@ class Starter:
         self.known = known
 
     async def start(self, decode: Engine) -> Start:
-        """From the first P that does its part; each attempt has a lease of its own. Refusal when none does."""
+        """From the first P that does its part; each attempt has a lease of its own. Refusal when none does.
+
+        A P that answers 5xx to what another P then does has failed; what none can do is the request's own fault.
+        """
         failed: PrefillFailed | None = None
+        blamed: list[Engine] = []
         avoid: list[Engine] = []
         for _ in range(PREFILL_ATTEMPTS):
             try:
@@ -86,9 +90,14 @@ class Starter:
                 known = self.known or Known(decode.url, "")
                 return Start(None, lease, offered, _rank(decode, lease.params), known.prefill, known.tokens)
             try:
-                return await self._prefill_on(prefill, decode, lease)
+                start = await self._prefill_on(prefill, decode, lease)
+                for engine in blamed:
+                    engine.breaker.failed()
+                return start
             except PrefillFailed as error:
                 failed = error
+                if error.answered:
+                    blamed.append(prefill)
                 if not isinstance(error.__cause__, StaleConnection):
                     avoid.append(prefill)
         assert failed is not None
@@ -179,6 +188,7 @@ class Starter:
             prefill.end(weight)
             if unread is not None:
                 self.legs.release(unread)
+        prefill.without_params = answer.params is None
         seconds = self.account.prefilled(began, answer)
         if answer.report is not None:
             self.ways.prefilled(prefill.meters, answer.report, len(self.request.body), seconds)

@@ -81,7 +81,7 @@ class Ways:
     # ---- learning
 
     def prefilled(self, meters: Meters, report: TurnReport, nbytes: int, seconds: float) -> None:
-        """P served a leg of `nbytes` in `seconds`."""
+        """P served a leg of `nbytes` in `seconds`. Where P does not say how long it read, the rest of it is taken."""
         if report.prompt <= 0:
             return
         self._bytes_per_token.add(nbytes / report.prompt)
@@ -90,7 +90,7 @@ class Ways:
             self._compute.add(seconds / new)
             meters.prefill.computed(new, report.local, seconds)
             return
-        reading = max(0.0, seconds - new * self._compute.value)
+        reading = report.read_ms / 1000 or max(0.0, seconds - new * self._compute.value)
         self._read.add(reading / report.reused)
         meters.transfer.read(report.reused, reading)
 

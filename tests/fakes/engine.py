@@ -316,4 +316,5 @@ def _info(role: str) -> JSON:
         prefix_caching=True,
         kv_recompute_threshold=64,
         read_lease_seconds=30.0,
+        kv_layout="HND",
     ).as_json()

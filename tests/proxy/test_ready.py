@@ -64,6 +64,8 @@ async def test_unhealthy(cluster: Cluster) -> None:
         ("decode", {"role": "prefill"}, "its role is prefill", "--role decode", 200),
         ("decode", {"vllm": "0.29.0"}, "vLLM 0.29.0 here, 0.32.0", "same vLLM version", 503),
         ("decode", {"block_size": 32}, "blocks of 32 tokens here, 16", "--block-size", 503),
+        ("decode", {"kv_layout": "NHD"}, "KV layout NHD here, HND at", "VLLM_KV_CACHE_LAYOUT", 200),
+        ("prefill", {"retention": "pin"}, "retention lease here, pin at", "set the same retention", 200),
         ("decode", {"model": "/models/other"}, "model other here, fake", "same model", 200),
         ("decode", {"version": "9"}, "neuron-pd 9 here, 0.1.0", "same neuron-pd version", 200),
     ],

@@ -1,5 +1,7 @@
 """Estimates and decisions about the ways to serve a turn."""
 
+from dataclasses import replace
+
 import pytest
 
 from neuron_pd.core.transfer import TurnReport
@@ -27,6 +29,13 @@ def test_reading_counts_as_much_as_computing_until_it_was_measured() -> None:
     assert ways.read_share == 1.0
     ways.prefilled(meters, report(1000, reused=800), 4000, 0.4)  # 0.2 s of it computed 200 tokens
     assert ways.read_share == pytest.approx(0.2 / 800 / 1e-3)
+
+
+def test_what_p_says_of_its_read_goes_before_what_is_left_of_the_leg() -> None:
+    ways, meters = Ways(), Meters()
+    ways.prefilled(meters, report(1000), 4000, 1.0)
+    ways.prefilled(meters, replace(report(1000, reused=800), read_ms=40.0), 4000, 0.9)
+    assert ways.read_share == pytest.approx(0.04 / 800 / 1e-3)
 
 
 def test_a_report_of_nothing_teaches_nothing() -> None:
