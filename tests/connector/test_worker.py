@@ -33,7 +33,8 @@ def worker() -> Any:
     made = LeaseWorker.__new__(LeaseWorker)
     made.nixl_wrapper = PlayedNixl()
     made.xfer_stats = LeaseStats()
-    made._given_back = set()
+    made._given_back, made._suspects = set(), set()
+    made._recving_transfers, made._remote_agents = {}, {}
     made._recving_metadata = {}
     made._engine_clock_offset = {"d": 100.0}  # D's clock is 100 s ahead of ours
     made.transfer_topo = SimpleNamespace()
@@ -96,3 +97,21 @@ def test_a_lease_given_back_is_reported_once_and_forgotten() -> None:
     assert made._get_new_notifs() == {"lease"}
     assert made._get_new_notifs() == set()
     assert (made._reqs_to_send, made._reqs_to_process) == ({}, set())
+
+
+def test_a_peer_is_met_anew_after_a_failed_read_when_no_other_read_is_under_way() -> None:
+    made = worker()
+    forgotten: list[str] = []
+    made._cleanup_remote_engine = forgotten.append
+    made._remote_agents = {"d": {}}
+    made._failed_remote_engines, made._TRANSFER_MODE = set(), "pull"
+    reading(made, None)
+    made._handle_failed_transfer("r", None)
+    made._recving_metadata["other"] = made._recving_metadata["r"]
+    made._recving_transfers = {"other": [8]}
+    made._forget_suspects()
+    assert forgotten == []
+    made._recving_transfers = {}
+    made._forget_suspects()
+    made._forget_suspects()
+    assert forgotten == ["d"]
