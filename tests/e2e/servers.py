@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -38,6 +37,9 @@ class Server:
         **extra: Any,
     ) -> None:
         port, side_channel_port = (base + 2 * index for base in PORTS[role])
+        transfer: dict[str, Any] = {"kv_connector_extra_config": extra}
+        if engine_id:
+            transfer["engine_id"] = engine_id
         spec = serve_spec(
             role,
             str(model or model_dir("tiny")),
@@ -46,14 +48,10 @@ class Server:
             served_name="tiny",
             max_model_len=4096,
             kv_cache_gib=1,
-            engine_id=engine_id or None,
             prefix_caching=role == "decode",
+            extra_args=["--kv-transfer-config", json.dumps(transfer), *args],
         )
-        transfer = spec.kv_transfer_config()
-        transfer["kv_connector_extra_config"].update(extra)
-        spec = replace(spec, extra_args=["--kv-transfer-config", json.dumps(transfer), *args])
-        self.url, self.log, self.engine_id = spec.url, log, transfer["engine_id"]
-        self.argv = spec.argv()
+        self.url, self.log, self.argv = spec.url, log, spec.argv()
         self.environment = {**os.environ, **spec.environment(), "NEURON_PD_CONTROL_TOKEN": TOKEN, **(environment or {})}
         self.http = httpx.Client(timeout=300)
 
