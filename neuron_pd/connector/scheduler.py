@@ -176,7 +176,7 @@ class LeaseOnRead(Upstream):
         for request_id in failed | (connector_output.finished_recving or set()):
             self.reuse.read_ended(request_id, failed=request_id in failed)
         finished = connector_output.finished_sending or set()
-        self._handed_off -= finished
+        self._handed_off.difference_update(finished)
         for name in [name for name in finished if name in self.retention.leases]:
             if not self.retention.ended(name):
                 # vLLM's scheduler knows its own requests only, and asserts that.

@@ -405,6 +405,14 @@ def test_a_hand_off_that_no_decode_engine_will_read_is_given_back(engine: Make) 
     assert prefill.control("release", "p") == 0
 
 
+def test_what_has_been_sent_may_come_as_a_list(engine: Make) -> None:
+    prefill = engine("prefill")
+    prefill.add("p", PROMPT, dict(READY))
+    prefill.run("p")
+    prefill.step(finished_sending=["p"])  # as upstream's own suites report it
+    assert prefill.stats()["kv_blocks_used"] == 0
+
+
 def test_an_aborted_prefill_leaves_nothing(engine: Make) -> None:
     decode, prefill = engine("decode"), engine("prefill")
     history = decode.turn("h", PROMPT)
