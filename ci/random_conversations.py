@@ -34,6 +34,7 @@ MODEL = "tiny"
 BLOCK_SIZE = 32  # tokens: the smallest that vLLM's CPU attention takes, so that short prompts have many blocks
 DECODE_BLOCKS = 160
 REPLY_TOKENS = 8
+PIN_SECONDS = 20  # with pin retention: short, so that the last turns are let go of while the run waits
 OPENINGS = 6  # conversations share their first words with others
 
 Messages = list[dict[str, str]]
@@ -211,6 +212,7 @@ def engines(options: argparse.Namespace) -> Topology:
         kv_cache_gib=1,
         recompute_threshold=1,
         retention=options.retention,
+        decoder_kv_blocks_ttl=PIN_SECONDS,
         extra_args=("--block-size", str(BLOCK_SIZE)),
         prefill_prefix_caching=False,
         proxy_port=port,

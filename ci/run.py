@@ -4,27 +4,33 @@ Without --leg: list them. Exit status 1 when a leg failed, 2 for a leg that does
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import venv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).parent.parent
+NOT_HERE = 3  # a module's status where what it needs cannot be had, which it says
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")  # asked for by vLLM's wheel, not needed, and apt to mismatch
 
 
 @dataclass(frozen=True)
 class Leg:
-    """One row of matrix.yaml."""
+    """One row of matrix.yaml. `environment` is for its tests; `modules` are run after them."""
 
     name: str
     vllm: str
     nixl: str
     tests: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
 
     def run(self, junit: Path | None) -> bool:
         """Install and test; whether all passed."""
@@ -37,13 +43,23 @@ class Leg:
             subprocess.run([*pip, "install", *wanted], check=True)
             subprocess.run([*pip, "uninstall", "--yes", *COMPANIONS], check=True)
             report = [] if junit is None else [f"--junitxml={junit / self.name}.xml"]
-            return subprocess.run([python, "-m", "pytest", *report, *self.tests], cwd=ROOT, check=False).returncode == 0
+            passed = self._module(python, "pytest", *report, *self.tests) == 0
+            outcomes = [self._module(python, name) for name in self.modules]
+            return passed and all(outcome in (0, NOT_HERE) for outcome in outcomes)
+
+    def _module(self, python: str, *command: str) -> int:
+        environment = {**os.environ, **self.environment}
+        return subprocess.run([python, "-m", *command], cwd=ROOT, env=environment, check=False).returncode
 
 
 def legs() -> dict[str, Leg]:
     """The matrix, by name."""
     rows = yaml.safe_load((ROOT / "ci" / "matrix.yaml").read_text())["legs"]
-    return {name: Leg(name, row["vllm"], row["nixl"], tuple(row["tests"])) for name, row in rows.items()}
+    return {name: _leg(name, **row) for name, row in rows.items()}
+
+
+def _leg(name: str, tests: list[str], modules: list[str] | None = None, **row: Any) -> Leg:
+    return Leg(name=name, tests=tuple(tests), modules=tuple(modules or ()), **row)
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib.util import find_spec
 
 from ci.run import ROOT, legs
 from neuron_pd.core.versions import TESTED_VLLM
@@ -28,3 +29,7 @@ def test_an_unknown_leg_is_a_usage_error() -> None:
     done = run("--leg", "nothing")
     assert done.returncode == 2
     assert "no leg 'nothing'; there are cpu-vllm0.29" in done.stderr
+
+
+def test_every_module_of_a_leg_can_be_run() -> None:
+    assert all(find_spec(module) for leg in legs().values() for module in leg.modules)

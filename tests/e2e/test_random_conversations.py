@@ -1,6 +1,7 @@
 """Random conversations on real engines; `python -m ci.random_conversations` holds a thousand."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.e2e
 def test_every_answer_equals_a_cold_runs(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     command = [sys.executable, "-m", "ci.random_conversations", "--count", "24", "--json", str(out)]
+    command += ["--retention", os.environ.get("NEURON_PD_TEST_RETENTION", "lease")]
     done = subprocess.run(
         [*command, "--run-dir", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500
     )
