@@ -44,7 +44,12 @@ def _name(spec: ServeSpec) -> str:
 
 
 def _labels(spec: ServeSpec) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "neuron-pd", "app.kubernetes.io/component": spec.role}
+    """The last is what `neuron-pd proxy --kubernetes` looks for."""
+    return {
+        "app.kubernetes.io/name": "neuron-pd",
+        "app.kubernetes.io/component": spec.role,
+        "neuron-pd/role": spec.role,
+    }
 
 
 def _service(spec: ServeSpec) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def _service(spec: ServeSpec) -> dict[str, Any]:
         "spec": {
             "clusterIP": "None",
             "selector": _labels(spec),
-            "ports": [{"name": "api", "port": spec.port}, {"name": "side-channel", "port": spec.side_channel_port}],
+            "ports": [{"name": "http", "port": spec.port}, {"name": "side-channel", "port": spec.side_channel_port}],
         },
     }
 
@@ -96,7 +101,7 @@ def _container(spec: ServeSpec) -> dict[str, Any]:
         "args": [_literal(word) for word in words],
         "env": [_pod_ip(), *({"name": name, "value": _literal(value)} for name, value in variables.items())],
         "ports": [
-            {"name": "api", "containerPort": spec.port},
+            {"name": "http", "containerPort": spec.port},
             {"name": "side-channel", "containerPort": spec.side_channel_port},
         ],
         "startupProbe": {**probe, "failureThreshold": READY_SECONDS // PROBE_SECONDS},

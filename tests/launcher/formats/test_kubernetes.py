@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from neuron_pd.launcher.formats.kubernetes import POD_IP, kubernetes
 from neuron_pd.launcher.serve import ServeSpec, plan
+from neuron_pd.proxy.pools.kubernetes import ROLE
 from tests.launcher.engines import engine, request
 from tests.launcher.formats.recording import hostile
 
@@ -83,6 +84,13 @@ def test_named_nodes_use_their_own_network() -> None:
     pod = manifest(engine("trn2.48xlarge"))[1]["spec"]["template"]["spec"]
     assert pod["hostNetwork"] is True
     assert "hostNetwork" not in manifest(in_a_pod("trn2.48xlarge"))[1]["spec"]["template"]["spec"]
+
+
+def test_the_proxy_finds_the_pods_by_their_label_and_port() -> None:
+    template = manifest(in_a_pod("trn2.48xlarge", "decode"))[1]["spec"]["template"]
+    assert template["metadata"]["labels"][ROLE] == "decode"
+    (http,) = [port for port in template["spec"]["containers"][0]["ports"] if port["name"] == "http"]
+    assert http["containerPort"] == 8200
 
 
 def test_several_engines_are_replicas() -> None:
