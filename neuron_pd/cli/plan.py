@@ -11,7 +11,7 @@ from rich.console import Console
 
 from neuron_pd.cli.calibrations import ABOVE_0, COUNT, FILE, SECONDS, chosen, threshold, which_calibration
 from neuron_pd.cli.simulate import simulate
-from neuron_pd.cli.tokens import TokenCount, TokenCounts
+from neuron_pd.cli.values import TokenCount, TokenCounts
 from neuron_pd.errors import UsageError
 
 

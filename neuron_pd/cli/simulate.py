@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from neuron_pd.cli.calibrations import ABOVE_0, COUNT, SECONDS, chosen, threshold, which_calibration
-from neuron_pd.cli.tokens import TokenCount
+from neuron_pd.cli.values import TokenCount
 from neuron_pd.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,16 +7,44 @@ import click
 from neuron_pd.errors import UsageError
 
 
-def token_counts(text: str) -> tuple[int, ...]:
+def token_counts(text: str, option: str = "--lengths") -> tuple[int, ...]:
     """Comma-separated token counts; a `k` at the end means 1024."""
     try:
         return tuple(
             int(part[:-1]) * 1024 if part[-1:] in "kK" else int(part) for part in text.replace(" ", "").split(",")
         )
     except ValueError:
-        raise UsageError(
-            f"--lengths {text!r} is not a list of token counts: write it like 1024,2048 or 1k,2k"
-        ) from None
+        raise UsageError(f"{option} {text!r} is not a list of token counts: write it like 1024,2048 or 1k,2k") from None
+
+
+class TokenCounts(click.ParamType[tuple[int, ...]]):
+    """Token counts above 0, as `token_counts` reads them."""
+
+    name = "tokens,..."
+
+    def convert(
+        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        counts = token_counts(value, param.opts[0] if param else "")
+        if min(counts) < 1:
+            self.fail(f"{value!r} has a count below 1", param, ctx)
+        return counts
+
+
+class TokenCount(click.ParamType[int]):
+    """One token count above 0."""
+
+    name = "tokens"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        counts = TokenCounts().convert(value, param, ctx)
+        if len(counts) > 1:
+            self.fail(f"{value!r} is more than one token count", param, ctx)
+        return counts[0]
 
 
 def numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[float, ...] | None:

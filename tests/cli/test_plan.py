@@ -95,13 +95,18 @@ def test_what_is_wrong_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("option", "text"),
-    [("--prompt", "2k,x"), ("--prompt", "0"), ("--prompt", ""), ("--threshold", "often"), ("--turn", "0")],
+    ("option", "text"), [("--prompt", "0"), ("--pool-tokens", "1k,2k"), ("--threshold", "often"), ("--turn", "0")]
 )
 def test_options_that_cannot_be_read_are_refused(option: str, text: str) -> None:
     done = CliRunner().invoke(command, [*QWEN, option, text])
     assert done.exit_code == 2
     assert f"Invalid value for '{option}'" in done.output
+
+
+@pytest.mark.parametrize("text", ["2k,x", "", "2k,"])
+def test_what_is_no_list_of_token_counts_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--prompt .* is not a list of token counts"):
+        plan(*QWEN, "--prompt", text)
 
 
 def test_an_unknown_model_is_exit_status_2() -> None:
