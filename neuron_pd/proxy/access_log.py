@@ -47,7 +47,7 @@ class AccessLog:
             "bytes_in": len(request.body),
         }
         if request.turn is not None:
-            line["turn"] = request.turn
+            line["turn"] = request.turn()
         text = json.dumps(line)
         self._handler.handle(logging.LogRecord("neuron_pd.access", logging.INFO, "", 0, text, None, None))
 

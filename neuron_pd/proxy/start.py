@@ -15,7 +15,7 @@ from neuron_pd.core.transfer import first_leg
 from neuron_pd.proxy import history
 from neuron_pd.proxy.account import Account
 from neuron_pd.proxy.bodies import Generate
-from neuron_pd.proxy.engines import Engine, Engines
+from neuron_pd.proxy.engines import Engine, Engines, Role
 from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import Header, Request, StaleConnection
 from neuron_pd.proxy.legs import Lease, Legs, Prefilled, PrefillFailed
@@ -31,7 +31,7 @@ class Start(NamedTuple):
     """Where a turn's prompt is: what P answered, or the lease under which D computes the rest.
 
     `ranks` are headers that send D's leg to the data-parallel rank that holds the history. `prefill` names the P that
-    may hold `tokens` of the prompt from then on.
+    may hold `tokens` of the prompt from then on. D is `lacking` so many tokens of KV, about; 0 where that is not known.
     """
 
     prefilled: Prefilled | None = None
@@ -40,16 +40,11 @@ class Start(NamedTuple):
     ranks: tuple[Header, ...] = ()
     prefill: str = ""
     tokens: int = 0
+    lacking: int = 0
 
     @property
     def direct(self) -> bool:
         return self.lease is not None
-
-    @property
-    def lacking(self) -> int:
-        """Tokens of KV that D has to read from P, at least; 0 where that is not known."""
-        report = self.prefilled.report if self.prefilled is not None else None
-        return report.prompt - report.verified if report is not None else 0
 
 
 class Starter:
@@ -84,35 +79,41 @@ class Starter:
                 if failed is None:
                     raise
                 break
-            lease = await self._acquire(prefill, decode)
-            if (offered := self._offered(prefill, decode, lease)) and lease is not None:
-                self.account.served_directly(offered, self.ways.mode)
-                known = self.known or Known(decode.url, "")
-                return Start(None, lease, offered, _rank(decode, lease.params), known.prefill, known.tokens)
             try:
-                start = await self._prefill_on(prefill, decode, lease)
-                for engine in blamed:
-                    engine.breaker.failed()
-                return start
+                start = await self._attempt(prefill, decode)
             except PrefillFailed as error:
                 failed = error
                 if error.answered:
                     blamed.append(prefill)
                 if not isinstance(error.__cause__, StaleConnection):
                     avoid.append(prefill)
+            else:
+                for engine in blamed:
+                    engine.breaker.failed()
+                return start
         assert failed is not None
         raise failed.refusal from failed
+
+    async def _attempt(self, prefill: Engine, decode: Engine) -> Start:
+        lease, known = await self._acquire(prefill, decode), self.known
+        offered = self._offered(prefill, decode, lease)
+        if offered is None or lease is None or known is None:
+            return await self._prefill_on(prefill, decode, lease)
+        self.account.served_directly(offered, self.ways.mode)
+        return Start(None, lease, offered, _rank(decode, lease.params), known.prefill, known.tokens)
 
     # ---- which P
 
     def _choose(self, avoid: list[Engine]) -> Engine:
         """The P that is through first: by its load, and by what it has of this conversation's last turn."""
-        known = self.known
-        if known is None or len(self.engines.prefill) == 1:
-            return self.engines.for_prefill(avoid)
-        readable = self.engines.holder(known.decode) is not None
-        saved = known.tokens * (self.ways.read_share if readable else 1.0)
-        return self.engines.for_prefill(avoid, known.prefill.partition("#")[0], int(saved))
+        known, engines = self.known, self.engines
+        if known is None or len(engines.prefill) == 1:
+            return engines.for_prefill(avoid)
+        last = engines.find(Role.PREFILL, known.prefill.partition("#")[0])
+        if last is None:
+            return engines.for_prefill(avoid)
+        share = 1.0 if engines.holder(known.decode) is None else self.ways.read_share
+        return engines.for_prefill(avoid, last.url, int(self._local(last) * share))
 
     def _local(self, prefill: Engine) -> int:
         """Tokens that this P may still hold."""
@@ -192,9 +193,11 @@ class Starter:
         seconds = self.account.prefilled(began, answer)
         if answer.report is not None:
             self.ways.prefilled(prefill.meters, answer.report, len(self.request.body), seconds)
-        ranks = _rank(decode, lease.params) if lease is not None and lease.engine is decode else ()
-        tokens = answer.report.prompt if answer.report is not None else 0
-        return Start(answer, ranks=ranks, prefill=prefilled_at(answer), tokens=tokens)
+        at_home = lease is not None and lease.engine is decode
+        ranks = _rank(decode, lease.params) if lease is not None and at_home else ()
+        tokens, verified = (answer.report.prompt, answer.report.verified) if answer.report is not None else (0, 0)
+        lacking = tokens - verified if at_home else tokens
+        return Start(answer, ranks=ranks, prefill=prefilled_at(answer), tokens=tokens, lacking=lacking)
 
     def _last_rank(self, prefill: Engine) -> tuple[Header, ...]:
         """The rank of this P that served the last turn."""

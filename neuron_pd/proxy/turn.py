@@ -26,14 +26,14 @@ from neuron_pd.proxy.http import (
     TimedOut,
     UpstreamError,
 )
-from neuron_pd.proxy.legs import Legs, new_handle, unavailable
+from neuron_pd.proxy.legs import Lease, Legs, new_handle, unavailable
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.relay import BrokenOff, is_stream, relay
 from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
 from neuron_pd.proxy.start import Start, Starter
 from neuron_pd.proxy.store import Known, Store
 from neuron_pd.proxy.tenants import Tenant
-from neuron_pd.proxy.tracing import NoTracing, Span, Tracing
+from neuron_pd.proxy.tracing import NO_SPAN, NoTracing, Span, Tracing
 from neuron_pd.proxy.ways import Direct, Ways
 
 log = logging.getLogger("neuron_pd.proxy")
@@ -75,7 +75,7 @@ class Turn:
         self.conversation = identify(request, body, self.api, scope)
         self.tap: Tap = FinishTap(self.api)
         self.at: Engine | None = None  # the D that was asked last
-        self.released = False
+        self.let_go: Lease | None = None  # of a direct turn, once D has begun
         self.account = Account(router.metrics, router.tracing.turn(request))
 
     async def serve(self) -> int:
@@ -84,8 +84,9 @@ class Turn:
             try:
                 return await self._accounted()
             finally:
-                facts = self.request.turn = self.account.facts()
-                span.note(status=self.account.status, model=self.call.model, **facts)
+                self.request.turn = self.account.facts
+                if span is not NO_SPAN:
+                    span.note(status=self.account.status, model=self.call.model, **self.account.facts())
 
     async def _accounted(self) -> int:
         try:
@@ -262,8 +263,8 @@ class Turn:
         self._let_go(start)
 
     def _let_go(self, start: Start) -> None:
-        if start.lease is not None and not self.released:
-            self.released = True
+        if start.lease is not None and start.lease is not self.let_go:
+            self.let_go = start.lease
             self.legs.release(start.lease)
 
 

@@ -51,6 +51,17 @@ async def test_a_conversation_goes_back_to_the_p_that_may_hold_it() -> None:
         assert [engine for engine in cluster.prefills if len(engine.generated) == 3] == first
 
 
+async def test_but_not_to_one_that_keeps_no_prefixes() -> None:
+    async with running(prefill=2) as cluster:
+        for engine in cluster.prefills:
+            assert engine.info is not None
+            engine.info["prefix_caching"] = False
+        await cluster.proxy.probe.once()
+        await cluster.post(chat(LONG, conversation_id="c"))
+        await cluster.post(chat(*SECOND, conversation_id="c"))
+        assert [len(engine.generated) for engine in cluster.prefills] == [1, 1]
+
+
 async def test_but_not_where_its_queue_is_longer_than_the_prefix() -> None:
     async with running(prefill=2) as cluster:
         await cluster.post(chat(LONG, conversation_id="c"))

@@ -152,6 +152,19 @@ async def test_a_d_that_is_lost_means_p_and_d_again() -> None:
         assert len(one.at(control.ACQUIRE)) == 2
 
 
+async def test_each_attempt_of_a_direct_turn_gives_its_own_lease_back() -> None:
+    async with running(choice=ALWAYS) as cluster:
+        await cluster.post(FIRST)
+        # The kept-alive connection is lost, and the fresh one in its place.
+        cluster.decode.faults.reset, cluster.decode.faults.times = True, 2
+        answer = await cluster.post({**SECOND, "stream": True})
+        assert (answer.status, answer.turn["path"]) == (200, "direct")
+        await cluster.proxy.legs.settle(5)
+        assert len(cluster.decode.at(control.ACQUIRE)) == 2
+        assert len(cluster.decode.released) == 2
+        assert not cluster.decode.leases
+
+
 async def test_a_d_that_is_gone_after_the_lease() -> None:
     """It answers the question and is gone before the turn: P and another D serve it, from the beginning."""
     async with running(decode=2, choice=ALWAYS) as cluster:

@@ -7,7 +7,7 @@ UpstreamError             no complete response; `sent`: the request may have rea
 └── TimedOut              a deadline passed: `phase` says which one
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -120,7 +120,7 @@ class Request:
         self.keep_alive = keep_alive
         self.http10 = http10
         self.engine_lines: bytes | None = None
-        self.turn: dict[str, str | int | float] | None = None
+        self.turn: Callable[[], Mapping[str, str | int | float]] | None = None
         self._map = dict(headers)
 
     def get(self, name: bytes) -> bytes | None:
