@@ -139,7 +139,8 @@ class FakeKubernetes:
 
 
 def pod(name: str, role: str, **changes: Any) -> JSON:
-    metadata: JSON = {"name": name, "uid": f"uid-{name}", "labels": {"neuron-pd/role": role, "app": "qwen"}}
+    labels = {"app.kubernetes.io/name": "neuron-pd", "app.kubernetes.io/component": role, "app": "qwen"}
+    metadata: JSON = {"name": name, "uid": f"uid-{name}", "labels": labels}
     metadata["labels"].update(changes.get("labels", {}))
     if "annotations" in changes:
         metadata["annotations"] = changes["annotations"]

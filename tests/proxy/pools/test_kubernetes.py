@@ -5,11 +5,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from neuron_pd.proxy.engines import Role
+from neuron_pd.launcher.formats.kubernetes import kubernetes
+from neuron_pd.launcher.serve import plan
+from neuron_pd.proxy.engines import Role, Target
+from neuron_pd.proxy.http import Origin
 from neuron_pd.proxy.pools.kubernetes import Access, Kubernetes, member_of
-from neuron_pd.proxy.pools.source import Members, SourceError
+from neuron_pd.proxy.pools.source import Member, Members, SourceError
 from tests.fakes.kubernetes import FakeKubernetes, pod
+from tests.launcher.engines import request
 
 
 @pytest.fixture
@@ -40,7 +45,9 @@ async def test_joins_changes_and_leaves_are_followed(api: FakeKubernetes, tmp_pa
     await api.delete("d-0")
     assert named(await anext(watch)) == []
     listed, *watched = [query for _, query in api.requests]
-    assert listed == {"labelSelector": "neuron-pd/role in (prefill, decode)"}
+    assert listed == {
+        "labelSelector": "app.kubernetes.io/name=neuron-pd,app.kubernetes.io/component in (prefill, decode)"
+    }
     assert [query["resourceVersion"] for query in watched] == ["101"]
     assert watched[0]["allowWatchBookmarks"] == "true"
 
@@ -49,6 +56,7 @@ async def test_labels_decide(api: FakeKubernetes, tmp_path: Path) -> None:
     await api.apply("p-0", "prefill", ip="10.0.0.1")
     await api.apply("p-1", "prefill", ip="10.0.0.2", labels={"app": "other"})
     await api.apply("x", "router", ip="10.0.0.3")
+    await api.apply("y", "prefill", ip="10.0.0.4", labels={"app.kubernetes.io/name": "postgres"})
     watch = source(api, tmp_path, "app=qwen").watch()
     assert named(await anext(watch)) == ["prefill http://10.0.0.1:8100"]
     await api.apply("p-0", "prefill", ip="10.0.0.1", labels={"app": "other"})
@@ -134,7 +142,7 @@ def test_in_a_cluster() -> None:
         ({"ports": []}, None, None),
         ({"annotations": {"neuron-pd/port": "http"}}, None, None),
         ({"phase": "Succeeded"}, None, None),
-        ({"labels": {"neuron-pd/role": "router"}}, None, None),
+        ({"labels": {"app.kubernetes.io/component": "router"}}, None, None),
     ],
 )
 def test_what_a_pod_says(changes: dict[str, object], url: str | None, kv_host: str | None) -> None:
@@ -144,3 +152,15 @@ def test_what_a_pod_says(changes: dict[str, object], url: str | None, kv_host: s
     else:
         assert member is not None
         assert (member.role, member.target.origin.url, member.target.kv_host) == (Role.DECODE, url, kv_host)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_the_pods_that_launch_makes_are_found(role: Role) -> None:
+    spec = plan(request("cpu", role.value, host="0.0.0.0", image="vllm:1"))
+    _, deployment = yaml.safe_load_all(kubernetes([spec]))
+    template = deployment["spec"]["template"]
+    running = {**template, "metadata": {**template["metadata"], "uid": "u", "name": "n"}}
+    member = member_of({**running, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+    assert member == Member(role, Target(Origin("10.0.0.1", spec.port), "10.0.0.1"))
+    wanted = dict(part.split("=") for part in Kubernetes().labels.split(",") if "=" in part)
+    assert wanted.items() <= template["metadata"]["labels"].items()
