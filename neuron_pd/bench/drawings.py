@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuron_pd.bench.figures import LengthRow, later_turns, setting_of, summary
-from neuron_pd.bench.records import OFF, ON, Record, Setting, Transfers
+from neuron_pd.bench.records import OFF, ON, Cell, Record, Setting, Transfers
 from neuron_pd.bench.split import LABELS
 
 OFF_COLOUR, ON_COLOUR, TRANSFER_COLOUR, INK, GRID = "#D55E00", "#0072B2", "#E69F00", "#1b1b1a", "#d9d9d6"
@@ -216,8 +216,8 @@ PICTURES: dict[str, Draw] = {
 ALWAYS = ("ttft", "prefill")
 
 
-def drawing_of(records: Sequence[Record]) -> Drawing:
-    return Drawing(records, summary(records))
+def drawing_of(records: Sequence[Record], cells: Sequence[Cell] = ()) -> Drawing:
+    return Drawing(records, summary(records, cells))
 
 
 def drawable(drawing: Drawing) -> list[str]:

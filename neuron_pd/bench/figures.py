@@ -5,11 +5,11 @@ A conversation's first turn is cold in both legs, so the comparison is over the 
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from statistics import median
 from typing import Any
 
-from neuron_pd.bench.records import OFF, ON, Record, Setting
+from neuron_pd.bench.records import OFF, ON, Cell, Record, Setting, Transfers
 from neuron_pd.bench.split import Split, split
 from neuron_pd.bench.spread import Interval, Ratio, quartiles, ratio_of_medians
 
@@ -94,16 +94,32 @@ def setting_of(record: Record) -> Setting:
     return record.setting._replace(length=1 << (record.prompt_tokens.bit_length() - 1))
 
 
-def summary(records: Sequence[Record]) -> list[LengthRow]:
-    """One row for each setting, by its load and then by length."""
+def summary(records: Sequence[Record], cells: Sequence[Cell] = ()) -> list[LengthRow]:
+    """One row for each setting, by its load and then by length.
+
+    Where requests were under way together, an engine's transfers belong to none of them: `transfer_ms_on` and
+    `transfer_bytes_on` are then means over the reads of the setting's `cells`.
+    """
     groups: dict[Setting, list[Record]] = {}
     for record in records:
         groups.setdefault(setting_of(record), []).append(record)
-    return [_row(setting, groups[setting]) for setting in sorted(groups, key=lambda one: (one[1:], one.length))]
+    reads = {setting: _reads(cell for cell in cells if (cell.leg, cell.setting) == (ON, setting)) for setting in groups}
+    ordered = sorted(groups, key=lambda one: (one[1:], one.length))
+    return [_row(setting, groups[setting], reads[setting]) for setting in ordered]
 
 
-def _row(setting: Setting, records: list[Record]) -> LengthRow:
+def _reads(cells: Iterable[Cell]) -> Transfers:
+    """All reads of some cells."""
+    known = [cell.read_back for cell in cells if cell.read_back is not None]
+    return Transfers(*(sum(getattr(one, f.name) for one in known) for f in fields(Transfers)))
+
+
+def _row(setting: Setting, records: list[Record], reads: Transfers) -> LengthRow:
     off, on = later_turns(records, OFF), later_turns(records, ON)
+    if any(record.read_back for record in on) or not reads.count:
+        transfer, size = _median(on, transfer_ms), _median(on, transfer_bytes)
+    else:
+        transfer, size = reads.mean_ms, reads.bytes / reads.count
     ttft_off, ttft_on = (ttfts(side) for side in (off, on))
     return LengthRow(
         setting=setting,
@@ -114,8 +130,8 @@ def _row(setting: Setting, records: list[Record]) -> LengthRow:
         ttft_ms_on=_median(on, lambda record: record.ttft_ms),
         prefill_ms_off=_median(off, lambda record: record.prefill_ms),
         prefill_ms_on=_median(on, lambda record: record.prefill_ms),
-        transfer_ms_on=_median(on, transfer_ms),
-        transfer_bytes_on=_whole(_median(on, transfer_bytes)),
+        transfer_ms_on=transfer,
+        transfer_bytes_on=_whole(size),
         reused_tokens=_whole(_median(on, lambda record: record.report.reused if record.report else None)),
         verified_tokens=_whole(_median(on, lambda record: record.report.verified if record.report else None)),
         content_ms_off=_median(off, lambda record: record.content_ms),
@@ -180,10 +196,10 @@ def warnings(records: Sequence[Record]) -> list[str]:
     return found
 
 
-def demo_json(records: Sequence[Record]) -> dict[str, Any]:
+def demo_json(records: Sequence[Record], cells: Sequence[Cell] = ()) -> dict[str, Any]:
     """The figures as `neuron-pd demo --json` and `bench sweep --json` write them."""
     equal, total = answers(records)
-    rows = summary(records)
+    rows = summary(records, cells)
     return {
         "lengths": {str(row.length): row.as_json() for row in rows if row.setting[1:] == rows[0].setting[1:]},
         "rows": [row.as_json() for row in rows],

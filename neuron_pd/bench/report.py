@@ -7,7 +7,7 @@ from typing import Any
 from neuron_pd.bench import figures, pictures, tables
 from neuron_pd.bench.compare import Comparison
 from neuron_pd.bench.drawings import drawable, drawing_of
-from neuron_pd.bench.records import Record
+from neuron_pd.bench.records import Cell, Record, Run, Transfers
 from neuron_pd.bench.tables import ABSENT, milliseconds, whole
 from neuron_pd.errors import MissingDependency, UsageError
 
@@ -23,20 +23,18 @@ CAPTIONS = {
 }
 
 
-def write_report(
-    records: Sequence[Record], out_dir: Path, header: Mapping[str, Any] | None = None, notes: Sequence[str] = ()
-) -> Path:
+def write_report(run: Run, out_dir: Path, notes: Sequence[str] = ()) -> Path:
     """Write `report.html`, and each picture as PNG and SVG, into `out_dir`; returns the page's path.
 
     `notes` stand beside the warnings. UsageError when the folder cannot be written, MissingDependency without the
     `bench` extra.
     """
     out_dir = _folder(out_dir)
-    drawing = drawing_of(records)
+    drawing = drawing_of(run.records, run.cells)
     drawn = [pictures.draw(name, drawing) for name in drawable(drawing)]
     for picture in drawn:
         picture.save(out_dir)
-    text = page(records, header or {}, {picture.name: picture.element() for picture in drawn}, notes)
+    text = page(run, {picture.name: picture.element() for picture in drawn}, notes)
     return _written(out_dir / "report.html", text)
 
 
@@ -71,14 +69,10 @@ def comparison_cells(found: Sequence[Comparison]) -> tuple[list[str], list[list[
     return ["setting", "leg", "TTFT A ms", "TTFT B ms", "A / B"], rows
 
 
-def page(
-    records: Sequence[Record],
-    header: Mapping[str, Any],
-    drawn: Mapping[str, str] | None = None,
-    notes: Sequence[str] = (),
-) -> str:
+def page(run: Run, drawn: Mapping[str, str] | None = None, notes: Sequence[str] = ()) -> str:
     """The page's text; `drawn` holds SVG elements by the pictures' names."""
-    rows = figures.summary(records)
+    records, header = run.records, run.header
+    rows = figures.summary(records, run.cells)
     equal, total = figures.answers(records)
     columns, shown = tables.figures_cells(rows)
     spread_columns, spread = tables.spread_cells(rows)
@@ -100,6 +94,8 @@ def page(
         decisions=figures.decisions(records).most_common(),
         turns=[turn_cells(record) for record in records],
         turn_columns=TURN_COLUMNS,
+        cells=[cell_cells(cell) for cell in run.cells],
+        cell_columns=CELL_COLUMNS,
         captions=CAPTIONS,
         drawn=drawn or {},
     )
@@ -168,6 +164,49 @@ def turn_cells(record: Record) -> list[str]:
         ABSENT if record.read_back is None else f"{record.read_back.bytes / 1e6:,.1f}",
         milliseconds(None if record.hand_off is None else record.hand_off.mean_ms),
     ]
+
+
+CELL_COLUMNS = (
+    "leg",
+    "setting",
+    "requests",
+    "failed",
+    "seconds",
+    "D→P reads",
+    "MB each",
+    "ms each",
+    "MB/s",
+    "P→D reads",
+    "MB each",
+    "ms each",
+    "MB/s",
+    "P reused tokens",
+    "D leases ended",
+)
+
+
+def cell_cells(cell: Cell) -> list[str]:
+    """What the engines counted in one cell, in the order of `CELL_COLUMNS`."""
+    prefill, decode = cell.engines.get("prefill", {}), cell.engines.get("decode", {})
+    ends = [f"{name.removeprefix('leases_')} {n:.0f}" for name, n in decode.items() if name.startswith("leases_")]
+    return [
+        cell.leg.upper(),
+        str(cell.setting) or "own lengths",
+        whole(cell.requests),
+        whole(cell.failed),
+        f"{cell.seconds:,.1f}",
+        *_transfers(cell.read_back),
+        *_transfers(cell.hand_off),
+        whole(round(prefill["reused_tokens"])) if "reused_tokens" in prefill else ABSENT,
+        ", ".join(ends) or ABSENT,
+    ]
+
+
+def _transfers(found: Transfers | None) -> list[str]:
+    if found is None or not found.count:
+        return [ABSENT if found is None else "0", ABSENT, ABSENT, ABSENT]
+    each, rate = found.bytes / found.count / 1e6, found.bytes / found.seconds / 1e6 if found.seconds else 0.0
+    return [whole(round(found.count)), f"{each:,.1f}", milliseconds(found.mean_ms), f"{rate:,.0f}"]
 
 
 PLAN_FACTS = (

@@ -14,7 +14,7 @@ from neuron_pd.errors import UsageError
 
 if TYPE_CHECKING:
     from neuron_pd.bench.article import Sources
-    from neuron_pd.bench.records import Record
+    from neuron_pd.bench.records import Run
 
 Files = Sequence[tuple[str, Path]]
 PATH = click.Path(path_type=Path)
@@ -57,27 +57,26 @@ def report(
 
         run = read_run(records)
         place = out or (records if records.is_dir() else records.with_suffix(""))
-        _report(run.records, run.header, (), place, as_json)
+        _report(run, (), place, as_json)
         if stats_json is not None:
             from neuron_pd.bench.vllm_statistics import write_statistics
 
             write_statistics(run.records, stats_json)
         return
     from neuron_pd.bench.article import read_article
+    from neuron_pd.bench.records import Run
 
     article = read_article(_sources(stats, proxy_log, prefill_log))
-    _report(article.records, {}, article.notes, out or Path("report"), as_json)
+    _report(Run({}, article.records), article.notes, out or Path("report"), as_json)
 
 
-def _report(
-    records: "Sequence[Record]", header: dict[str, object], notes: Sequence[str], place: Path, as_json: bool
-) -> None:
+def _report(run: "Run", notes: Sequence[str], place: Path, as_json: bool) -> None:
     from neuron_pd.bench.report import write_report
 
-    if not records:
+    if not run.records:
         raise UsageError("there is no measured request: run the sweep again")
-    page = write_report(records, place, header, notes)
-    show_figures(records, as_json, notes)
+    page = write_report(run, place, notes)
+    show_figures(run.records, as_json, notes, run.cells)
     _say(page)
 
 

@@ -43,6 +43,7 @@ class Session:
     engines: "Engines | None" = None
     done: "frozenset[Key]" = frozenset()
     records: "list[Record]" = field(default_factory=list)
+    cells: "list[Cell]" = field(default_factory=list)
 
 
 @click.command()
@@ -178,7 +179,8 @@ def _resumed(resume: Path, urls: dict[str, str]) -> Session:
         raise UsageError(f"{resume} does not say how it was planned: it cannot be gone on with") from None
     done = frozenset(cell.key for cell in run.cells if not cell.failed)
     kept = [record for record in run.records if (record.leg, record.setting, record.repeat) in done]
-    session = Session(plan, endpoints, records_path(resume), None, done, kept)
+    ended = [cell for cell in run.cells if not cell.failed]
+    session = Session(plan, endpoints, records_path(resume), None, done, kept, ended)
     if plan.links:
         if not isinstance(emulated, dict):
             raise UsageError(f"{resume} does not say which engines it started: it cannot be gone on with")
@@ -201,6 +203,8 @@ async def _measure(session: Session, resumed: bool) -> None:
                 writer.write(line)
                 if isinstance(line, Record):
                     session.records.append(line)
+                else:
+                    session.cells.append(line)
 
             await run_sweep(plan, endpoints, sink, progress, done=session.done, token=token, limit_link=limit)
 
@@ -224,14 +228,13 @@ def _writer(session: Session, header: dict[str, Any], resumed: bool) -> "RecordW
         return RecordWriter(session.path, header)
     before = read_run(session.path)
     earlier = [*before.header.get("resumed", []), {name: header[name] for name in ("started_at", "command")}]
-    cells = [cell for cell in before.cells if cell.key in session.done]
-    return RecordWriter.resume(session.path, Run({**before.header, "resumed": earlier}, session.records, cells))
+    return RecordWriter.resume(session.path, Run({**before.header, "resumed": earlier}, session.records, session.cells))
 
 
 def _finish(session: Session, stats_json: Path | None, as_json: bool) -> None:
     if not session.records:
         return
-    show_figures(session.records, as_json)
+    show_figures(session.records, as_json, cells=session.cells)
     if stats_json is not None:
         from neuron_pd.bench.vllm_statistics import write_statistics
 
@@ -240,16 +243,18 @@ def _finish(session: Session, stats_json: Path | None, as_json: bool) -> None:
     Console(stderr=True).print(message, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_figures(records: "Sequence[Record]", as_json: bool, notes: Sequence[str] = ()) -> None:
+def show_figures(
+    records: "Sequence[Record]", as_json: bool, notes: Sequence[str] = (), cells: "Sequence[Cell]" = ()
+) -> None:
     """The figures on stdout: tables and what to know about them, or JSON."""
     from neuron_pd.bench import figures
     from neuron_pd.bench.tables import figures_table, spread_table
 
     if as_json:
-        click.echo(json.dumps(figures.demo_json(records), indent=2))
+        click.echo(json.dumps(figures.demo_json(records, cells), indent=2))
         return
     console = Console()
-    rows = figures.summary(records)
+    rows = figures.summary(records, cells)
     console.print(figures_table(rows))
     console.print(spread_table(rows))
     equal, total = figures.answers(records)

@@ -177,6 +177,7 @@ async def _measure(
 
 def _tell(findings: Findings, place: Path) -> None:
     from neuron_pd.bench import figures
+    from neuron_pd.bench.records import Run
     from neuron_pd.bench.report import write_report
     from neuron_pd.bench.tables import figures_table, spread_table
 
@@ -193,5 +194,5 @@ def _tell(findings: Findings, place: Path) -> None:
     console.print(f"retention  the decode engine says, after the last turn: {held}", highlight=False)
     for warning in figures.warnings(findings.records):
         console.print(f"note: {warning}", highlight=False, markup=False)
-    page = write_report(findings.records, place, findings.header)
+    page = write_report(Run(findings.header, list(findings.records)), place)
     console.print(f"report     {page}", highlight=False, markup=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from neuron_pd.bench.records import Run
 from neuron_pd.bench.report import write_report
 
 from .making import both_legs
@@ -53,7 +54,7 @@ def run(directory: Path, page: Path, *flags: str) -> str:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(both_legs(), tmp_path_factory.mktemp("report"))
+    return write_report(Run({}, both_legs()), tmp_path_factory.mktemp("report"))
 
 
 def seen(page: Path, directory: Path, size: str, *flags: str) -> dict[str, Any]:

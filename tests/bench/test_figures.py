@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from neuron_pd.bench import figures
 from neuron_pd.bench.figures import LengthRow
-from neuron_pd.bench.records import Phases, Setting
+from neuron_pd.bench.records import Cell, Phases, Setting, Transfers
 from neuron_pd.bench.spread import Interval, Ratio
 
 from .making import both_legs, read, record, report
@@ -152,3 +152,11 @@ def test_the_split_adds_up_to_what_the_client_saw() -> None:
     body = row.as_json()["split_on"]
     assert body["shares"]["compute"] == 300 / split.total
     assert round(sum(body["shares"].values()), 9) == 1.0
+
+
+def test_transfers_of_requests_under_way_together_are_those_of_their_cells() -> None:
+    setting = Setting(1024, 4)
+    records = [record(concurrency=4, read_back=None, turn=turn) for turn in (2, 3)]
+    cells = [Cell(leg, setting, 0, 8, 0, 9.0, Transfers(4, 0.2, 4e6), None) for leg in ("on", "on", "off")]
+    (row,) = figures.summary(records, cells)
+    assert (row.transfer_ms_on, row.transfer_bytes_on) == (50.0, 1_000_000)

@@ -9,7 +9,7 @@ from rich.console import Console
 from neuron_pd.bench import figures, pictures
 from neuron_pd.bench.compare import compare
 from neuron_pd.bench.drawings import drawing_of
-from neuron_pd.bench.records import Record
+from neuron_pd.bench.records import Cell, Record, Run, Setting, Transfers
 from neuron_pd.bench.report import page as report_page
 from neuron_pd.bench.report import write_comparison, write_report
 from neuron_pd.bench.tables import cells, figures_table, spread_table
@@ -27,6 +27,17 @@ HEADER = {
     "host": {"cpu": "A processor", "cores": 2, "memory_bytes": 24 * 2**30, "system": "Linux 6"},
     "model": {"name": "tiny"},
 }
+CELL = Cell(
+    "on",
+    Setting(1024),
+    0,
+    3,
+    0,
+    12.5,
+    Transfers(2, 0.04, 1_848_000),
+    None,
+    {"prefill": {"reused_tokens": 1848}, "decode": {"leases_read": 2, "acquires_leased": 2}},
+)
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -71,14 +82,14 @@ class Page(HTMLParser):
 
 def text_of(records: list[Record], header: dict[str, object] = HEADER) -> tuple[str, Page]:
     """The page without its pictures."""
-    text = report_page(records, header)
+    text = report_page(Run(dict(header), records))
     return text, Page(text)
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole report of `both_legs`, as it is written."""
-    return write_report(both_legs(), tmp_path_factory.mktemp("report") / "deep" / "out", HEADER).parent
+    return write_report(Run(HEADER, both_legs(), [CELL]), tmp_path_factory.mktemp("report") / "deep" / "out").parent
 
 
 def written(out: Path) -> tuple[str, Page]:
@@ -103,7 +114,9 @@ def test_page_and_pictures(out: Path) -> None:
         assert 1000 <= width <= 1400
         assert 600 <= height <= 900
     assert page.tags.count("svg") == 6
-    shown, spread, turns = page.tables
+    shown, spread, counted, turns = page.tables
+    assert counted[1][:9] == ["ON", "1,024 tokens", "3", "0", "12.5", "2", "0.9", "20.0", "46"]
+    assert counted[1][9:] == ["–", "–", "–", "–", "1,848", "read 2"]
     assert spread[1][:4] == ["1,524", "8.0× (8.0–8.0)", "2,250–2,750", "281–344"]
     assert shown[1] == ["1,524", "2,500", "312", "8.0×", "2,000", "250", "20.0", "0.9", "924"]
     assert len(turns) == 1 + 12
@@ -164,7 +177,7 @@ def test_everything_from_outside_is_escaped() -> None:
     ids=["on only", "off only", "first turns only", "all failed", "no server side"],
 )
 def test_half_a_run_makes_a_page_too(tmp_path: Path, records: list[Record]) -> None:
-    page = Page(write_report(records, tmp_path).read_text())
+    page = Page(write_report(Run({}, records), tmp_path).read_text())
     assert "One leg only: no answers to compare." in page.words or "answers with reuse" in page.words
     assert png_size(tmp_path / "ttft.png") == png_size(tmp_path / "prefill.png")
 
@@ -190,7 +203,7 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the report to"):
-        write_report(both_legs(), tmp_path / "file" / "out")
+        write_report(Run({}, both_legs()), tmp_path / "file" / "out")
 
 
 def test_several_loads_are_named_in_tables_and_pictures() -> None:
@@ -206,7 +219,7 @@ def test_several_loads_are_named_in_tables_and_pictures() -> None:
 
 
 def test_notes_stand_beside_the_warnings() -> None:
-    page = Page(report_page(both_legs(), {}, notes=["something is missing"]))
+    page = Page(report_page(Run({}, both_legs()), notes=["something is missing"]))
     assert "something is missing" in page.words
 
 
