@@ -231,6 +231,13 @@ class Run:
     cells: list[Cell] = field(default_factory=list)
 
 
+def finished(run: Run) -> Run:
+    """What of a run need not be measured again: the cells that ended without a failure, and their requests."""
+    cells = [cell for cell in run.cells if not cell.failed]
+    keys = {cell.key for cell in cells}
+    return Run(run.header, [r for r in run.records if (r.leg, r.setting, r.repeat) in keys], cells)
+
+
 class RecordWriter:
     """Writes a records file line by line; a context manager. `write` is the sink that a sweep wants."""
 

@@ -103,8 +103,8 @@ def sweep(
     try:
         asyncio.run(_measure(session, resume is not None))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        told_how = f"go on with --resume {session.path}"
-        click.echo(f"interrupted: {len(records)} measured requests are kept; {told_how}", err=True)
+        kept = f"{len(records)} measured requests are kept; go on with --resume {session.path}"
+        click.echo(f"interrupted: {kept if records else 'nothing was measured'}", err=True)
         raise SystemExit(INTERRUPTED) from None
     finally:
         _finish(session, stats_json, as_json)
@@ -166,21 +166,19 @@ def _plan(preset: str | None, leg: str, lengths: str | None, links: str | None, 
 
 def _resumed(resume: Path, urls: dict[str, str]) -> Session:
     """The session that a run's header describes, less the cells that were measured without a failure."""
-    from neuron_pd.bench.records import read_run, records_path
+    from neuron_pd.bench.records import finished, read_run, records_path
     from neuron_pd.bench.sweep_plan import SweepPlan
     from neuron_pd.bench.target import Endpoints
 
-    run = read_run(resume)
+    run = finished(read_run(resume))
     try:
         plan = SweepPlan.from_json(run.header["plan"])
         endpoints = Endpoints(**{**run.header["urls"], **urls})
         emulated = run.header.get("emulated")
     except (KeyError, TypeError):
         raise UsageError(f"{resume} does not say how it was planned: it cannot be gone on with") from None
-    done = frozenset(cell.key for cell in run.cells if not cell.failed)
-    kept = [record for record in run.records if (record.leg, record.setting, record.repeat) in done]
-    ended = [cell for cell in run.cells if not cell.failed]
-    session = Session(plan, endpoints, records_path(resume), None, done, kept, ended)
+    done = frozenset(cell.key for cell in run.cells)
+    session = Session(plan, endpoints, records_path(resume), None, done, run.records, run.cells)
     if plan.links:
         if not isinstance(emulated, dict):
             raise UsageError(f"{resume} does not say which engines it started: it cannot be gone on with")

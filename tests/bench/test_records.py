@@ -1,9 +1,13 @@
 import json
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from neuron_pd.bench.records import Cell, Phases, RecordWriter, Run, Setting, Transfers, read_run
+from neuron_pd.bench.records import Cell, Phases, Record, RecordWriter, Run, Setting, Transfers, finished, read_run
 from neuron_pd.errors import UsageError
 
 from .making import both_legs, read, record, report
@@ -112,6 +116,45 @@ def test_a_resumed_file_holds_what_was_kept_and_goes_on(tmp_path: Path) -> None:
     assert run.records == [*both_legs()[:3], record(turn=9)]
     assert (run.cells, run.header["resumed"], run.header["plan"]) == ([CELL], ["later"], {"turns": 3})
     assert [file.name for file in tmp_path.iterdir()] == ["records.jsonl"]
+
+
+def cell_of(records: list[Record], failed: int = 0) -> Cell:
+    first = records[0]
+    return Cell(first.leg, first.setting, first.repeat, len(records), failed, 1.0)
+
+
+def test_cells_with_failures_are_measured_again() -> None:
+    off, on = [record("off"), record("off", turn=3)], [record("on", error="broke")]
+    run = Run({}, [*off, *on], [cell_of(off), cell_of(on, failed=1)])
+    assert finished(run) == Run({}, off, [cell_of(off)])
+
+
+@given(cut=st.integers(0, 20_000))
+@settings(max_examples=40, deadline=None)
+def test_wherever_a_run_is_cut_off_what_is_gone_on_with_is_whole(cut: int) -> None:
+    """Cells end in turn; a kill leaves any number of bytes. Every cell is then either kept with all of its requests, or
+    measured again with none of its earlier ones."""
+    groups = [[r for r in both_legs() if (r.leg, r.length) == key] for key in product(("off", "on"), (1024, 2048))]
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "records.jsonl"
+        with RecordWriter(path, {}) as writer:
+            head = path.stat().st_size
+            for group in groups:
+                for one in group:
+                    writer.write(one)
+                writer.write(cell_of(group))
+        path.write_bytes(path.read_bytes()[: head + cut])
+        kept = finished(read_run(path))
+        ended = len(kept.cells)
+        assert kept.records == [one for group in groups[:ended] for one in group]
+        with RecordWriter.resume(path, kept) as writer:
+            for group in groups[ended:]:
+                for one in group:
+                    writer.write(one)
+                writer.write(cell_of(group))
+        run = read_run(path)
+    assert sorted(run.records, key=str) == sorted(both_legs(), key=str)
+    assert [cell.key for cell in run.cells] == [cell_of(group).key for group in groups]
 
 
 def test_a_file_of_version_1_is_read(tmp_path: Path) -> None:
