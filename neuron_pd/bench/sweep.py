@@ -5,23 +5,21 @@ Both legs say the same words, so that their answers can be compared. What keeps 
 """
 
 import asyncio
-import hashlib
-import json
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, TypeAlias
 
 from neuron_pd.bench import provenance
-from neuron_pd.bench.client import REUSE_HEADER, Outcome, aiohttp, session, stream_chat
+from neuron_pd.bench.client import Outcome, session
+from neuron_pd.bench.conversation import Client, Conversation, record_of
 from neuron_pd.bench.engine_metrics import EngineMeter, Reading, moved
-from neuron_pd.bench.records import OFF, ON, Cell, Record, Setting
+from neuron_pd.bench.records import ON, Cell, Record, Setting
 from neuron_pd.bench.sweep_plan import Planned, SweepPlan
-from neuron_pd.bench.target import Endpoints, ServedModel, check_room, ruler, served_model
+from neuron_pd.bench.target import Endpoints, check_room, ruler, served_model
 from neuron_pd.bench.text import Ruler
-from neuron_pd.bench.workloads import Dialogue, History, Message, Turn, Workload, workload
+from neuron_pd.bench.workloads import Dialogue, Turn, Workload, workload
 from neuron_pd.core.control import control_token
 from neuron_pd.errors import EngineError
 
@@ -29,17 +27,6 @@ __all__ = ["Conversation", "Progress", "Sink", "Step", "SweepPlan", "describe", 
 
 WARM_UP_REPLY_TOKENS = 8
 OWN_LENGTHS_WARM_UP = 256  # tokens, where the workload has lengths of its own
-
-
-@dataclass(slots=True)
-class Conversation:
-    """One conversation of a cell under way. `name` is its conversation id and its cache salt."""
-
-    cell: Planned
-    index: int
-    name: str
-    dialogue: Dialogue
-    history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,41 +95,8 @@ async def run_sweep(
             check_room(model, plan.lengths, plan.later_tokens)
         measure = await ruler(http, endpoints, model.name)
         engines = EngineMeter(http, endpoints.prefill, token=token), EngineMeter(http, endpoints.decode, token=token)
-        sweep = _Sweep(plan, says, _Client(http, endpoints.proxy, model, plan), measure, engines, sink)
+        sweep = _Sweep(plan, says, Client(http, endpoints.proxy, model, plan), measure, engines, sink)
         return await sweep.run(progress or (lambda step: None), done, limit_link or (lambda link: None))
-
-
-class _Client:
-    """Sends a conversation's next request, as the plan says."""
-
-    def __init__(self, http: aiohttp.ClientSession, url: str, model: ServedModel, plan: SweepPlan) -> None:
-        self._http = http
-        self._url = url
-        self._model = model.name
-        self._plan = plan
-        self.room = model.max_model_len or sys.maxsize
-
-    async def send(self, conversation: Conversation, messages: Sequence[Message], reply_tokens: int) -> Outcome:
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": self._busted(messages, conversation.name),
-            "max_tokens": reply_tokens,
-            "temperature": 0,
-            "ignore_eos": self._plan.ignore_eos,
-            "conversation_id": conversation.name,
-        }
-        if self._plan.cache_bust == "salt":
-            body["cache_salt"] = conversation.name
-        if conversation.dialogue.tools:
-            # The template shows the tools; a call would need a parser that belongs to the model.
-            body |= {"tools": list(conversation.dialogue.tools), "tool_choice": "none"}
-        headers = {REUSE_HEADER: "off"} if conversation.cell.leg == OFF else {}
-        return await stream_chat(self._http, self._url, body, headers)
-
-    def _busted(self, messages: Sequence[Message], name: str) -> list[Message]:
-        if self._plan.cache_bust != "prefix":
-            return list(messages)
-        return [{**messages[0], "content": f"[{name}] {messages[0]['content']}"}, *messages[1:]]
 
 
 class _Sweep:
@@ -150,7 +104,7 @@ class _Sweep:
         self,
         plan: SweepPlan,
         says: Workload,
-        client: _Client,
+        client: Client,
         measure: Ruler,
         engines: tuple[EngineMeter, EngineMeter],
         sink: Sink,
@@ -278,7 +232,7 @@ class _Sweep:
         alone = talk.cell.setting.concurrency == 1
         before = (await self._prefill.read(), await self._decode.read()) if alone else (Reading(), Reading())
         outcome = await self._client.send(talk, messages, turn.reply_tokens)
-        record = _record(talk, number, turn, messages, outcome)
+        record = record_of(talk, number, turn, messages, outcome)
         if alone:
             prefill, decode = await self._counted(before, outcome)
             record = replace(
@@ -300,39 +254,3 @@ class _Sweep:
         reused = outcome.report is not None and outcome.report.reused > 0
         prefill = await self._prefill.since(before[0], expected=reused)
         return prefill, await self._decode.since(before[1], expected=not outcome.error)
-
-
-def _identify(messages: Sequence[Message]) -> str:
-    return hashlib.blake2b(json.dumps(messages).encode(), digest_size=8).hexdigest()
-
-
-def _record(talk: Conversation, number: int, turn: Turn, messages: Sequence[Message], outcome: Outcome) -> Record:
-    reply, setting = outcome.reply, talk.cell.setting
-    details = reply.usage.get("prompt_tokens_details") or {}
-    return Record(
-        leg=talk.cell.leg,
-        repeat=talk.cell.repeat,
-        turn=number,
-        conversation=talk.name,
-        history=_identify(messages),
-        index=talk.index,
-        note=turn.note,
-        started_at=outcome.started_at,
-        started=outcome.started,
-        ended=outcome.ended,
-        head=outcome.head,
-        first_token=reply.first_token,
-        first_content=reply.first_content,
-        chunks=tuple(reply.chunks),
-        pieces=len(reply.content),
-        prompt_tokens=reply.usage.get("prompt_tokens"),
-        cached_tokens=details.get("cached_tokens"),
-        reply_tokens=reply.usage.get("completion_tokens"),
-        reply="".join(reply.content),
-        finish_reason=reply.finish_reason,
-        status=outcome.status,
-        error=outcome.error,
-        server_timing=outcome.server_timing,
-        report=outcome.report,
-        **setting._asdict(),
-    )

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from neuron_pd.bench.figures import LengthRow
+from neuron_pd.bench.figures import LengthRow, transfer_ms
+from neuron_pd.bench.records import Cell, Record, Transfers
 from neuron_pd.bench.split import LABELS
 from neuron_pd.bench.spread import Interval
 
@@ -117,6 +118,92 @@ def parts_cells(rows: Sequence[LengthRow]) -> tuple[list[str], list[list[str]]]:
     prompts = [whole(row.prompt_tokens or row.length) for row, _ in known]
     names = [f"{prompt} {load if several else ''}".strip() for prompt, load in zip(prompts, loads, strict=True)]
     return names, [*lines, *sums] if known else []
+
+
+TURN_COLUMNS = (
+    "leg",
+    "length",
+    "turn",
+    "prompt",
+    "TTFT ms",
+    "prefill ms",
+    "path",
+    "reason",
+    "offered",
+    "verified",
+    "reused",
+    "local",
+    "D→P ms",
+    "D→P MB",
+    "P→D ms",
+)
+
+
+def turn_cells(record: Record) -> list[str]:
+    """One turn as the page lists it, in the order of `TURN_COLUMNS`."""
+    report = record.report
+    counts = (
+        [ABSENT] * 4
+        if report is None
+        else [whole(n) for n in (report.offered, report.verified, report.reused, report.local)]
+    )
+    return [
+        record.leg.upper(),
+        whole(record.length),
+        str(record.turn) + (f" {record.note}" if record.note else ""),
+        whole(record.prompt_tokens),
+        milliseconds(record.ttft_ms),
+        milliseconds(record.prefill_ms),
+        report.path.replace("_", " ") if report else ABSENT,
+        record.error or (report.reason.replace("_", " ") if report else ABSENT),
+        *counts,
+        milliseconds(transfer_ms(record)),
+        ABSENT if record.read_back is None else f"{record.read_back.bytes / 1e6:,.1f}",
+        milliseconds(None if record.hand_off is None else record.hand_off.mean_ms),
+    ]
+
+
+CELL_COLUMNS = (
+    "leg",
+    "setting",
+    "requests",
+    "failed",
+    "seconds",
+    "D→P reads",
+    "MB each",
+    "ms each",
+    "MB/s",
+    "P→D reads",
+    "MB each",
+    "ms each",
+    "MB/s",
+    "P reused tokens",
+    "D leases ended",
+)
+
+
+def cell_cells(cell: Cell) -> list[str]:
+    """What the engines counted in one cell, in the order of `CELL_COLUMNS`."""
+    prefill, decode = cell.engines.get("prefill", {}), cell.engines.get("decode", {})
+    ends = [f"{name.removeprefix('leases_')} {n:.0f}" for name, n in decode.items() if name.startswith("leases_")]
+    return [
+        cell.leg.upper(),
+        str(cell.setting) or "own lengths",
+        whole(cell.requests),
+        whole(cell.failed),
+        f"{cell.seconds:,.1f}",
+        *_transfers(cell.read_back),
+        *_transfers(cell.hand_off),
+        whole(round(prefill["reused_tokens"])) if "reused_tokens" in prefill else ABSENT,
+        ", ".join(ends) or ABSENT,
+    ]
+
+
+def _transfers(found: Transfers | None) -> list[str]:
+    if found is None or not found.count:
+        return [ABSENT if found is None else "0", ABSENT, ABSENT, ABSENT]
+    each, rate = found.bytes / found.count / 1e6, found.bytes / found.seconds / 1e6 if found.seconds else 0.0
+    return [whole(round(found.count)), f"{each:,.1f}", milliseconds(found.mean_ms), f"{rate:,.0f}"]
 
 
 def whole(value: int | None) -> str:
