@@ -95,7 +95,7 @@ def setting_of(record: Record) -> Setting:
 
 
 def summary(records: Sequence[Record], cells: Sequence[Cell] = ()) -> list[LengthRow]:
-    """One row for each setting, by its load and then by length.
+    """One row for each setting, loads in the order in which they were measured, then by length.
 
     Where requests were under way together, an engine's transfers belong to none of them: `transfer_ms_on` and
     `transfer_bytes_on` are then means over the reads of the setting's `cells`.
@@ -104,7 +104,8 @@ def summary(records: Sequence[Record], cells: Sequence[Cell] = ()) -> list[Lengt
     for record in records:
         groups.setdefault(setting_of(record), []).append(record)
     reads = {setting: _reads(cell for cell in cells if (cell.leg, cell.setting) == (ON, setting)) for setting in groups}
-    ordered = sorted(groups, key=lambda one: (one[1:], one.length))
+    loads = list(dict.fromkeys(setting[1:] for setting in groups))
+    ordered = sorted(groups, key=lambda one: (loads.index(one[1:]), one.length))
     return [_row(setting, groups[setting], reads[setting]) for setting in ordered]
 
 

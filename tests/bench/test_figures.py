@@ -107,8 +107,8 @@ def test_loads_and_think_times_are_rows_of_their_own() -> None:
     rows = figures.summary(records)
     assert [row.setting for row in rows] == [
         Setting(1024, 1),
-        Setting(1024, 1, think=30.0),
         Setting(1024, 4),
+        Setting(1024, 1, think=30.0),
         Setting(1024, 4, think=30.0),
     ]
     assert [row.turns_on for row in rows] == [1, 1, 1, 1]
