@@ -4,6 +4,7 @@ Colours are Okabe and Ito's, told apart by the colour-blind; markers, line style
 colour.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,8 +143,12 @@ def draw_distribution(axes: Any, drawing: Drawing) -> None:
         axes.boxplot([values[at] for at in places], positions=[at + shift for at in places], widths=0.34, whis=(0, 100),
                      patch_artist=True, boxprops=face, medianprops={"color": INK, "linewidth": 2}, manage_ticks=False,
                      whiskerprops={"color": INK}, capprops={"color": INK})  # fmt: skip
-        axes.bar([], [], label=LEGENDS[leg], **face)
+        axes.bar([places[0]], [math.nan], label=LEGENDS[leg], **face)  # what the legend shows
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     _name_rows(axes, drawing)
     axes.set(title="TTFT of every turn", xlabel="prompt, tokens (median)", ylabel="TTFT, ms (log)")
     axes.yaxis.set_major_formatter(_thousands)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rich import box
+from rich.console import Group
 from rich.table import Table
 
 from neuron_pd.bench.figures import LengthRow, transfer_ms
@@ -35,9 +36,17 @@ SPREAD_COLUMNS = (
 ABSENT = "–"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str, title: str | None = None) -> Table:
     """A table for the terminal; numbers to the right, the first column to the left where it holds words."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
+    drawn = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+    )
     for column in columns:
         drawn.add_column(column, justify="right")
     for row in rows:
@@ -45,17 +54,24 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -
     return drawn
 
 
-def figures_table(rows: Sequence[LengthRow]) -> Table:
-    return table(*figures_cells(rows), "medians over the turns from the second on")
+def for_terminal(rows: Sequence[LengthRow]) -> Group:
+    """The figures and what they are worth, less the quartiles: 80 columns have no room for them. A pair of tables each
+    load, named where there are several."""
+    loads = list(dict.fromkeys(row.setting[1:] for row in rows))
+    shown: list[Table] = []
+    for load in loads:
+        found = [row for row in rows if row.setting[1:] == load]
+        name = named_load(found[0]) if len(loads) > 1 else None
+        shown.append(table(*figures_cells(found), "medians over the turns from the second on", name))
+        columns, lines = spread_cells(found)
+        kept = [number for number, column in enumerate(columns) if "quartiles" not in column]
+        narrow = [columns[number] for number in kept], [[line[number] for number in kept] for line in lines]
+        shown.append(table(*narrow, "shares of the mean ON time; each part is measured by who spends it"))
+    return Group(*shown)
 
 
-def spread_table(rows: Sequence[LengthRow]) -> Table:
-    """As on the page, less the quartiles: 80 columns have no room for them."""
-    columns, found = spread_cells(rows)
-    kept = [number for number, name in enumerate(columns) if "quartiles" not in name]
-    shown = [[row[number] for number in kept] for row in found]
-    caption = "shares of the mean ON time; each part is measured by who spends it"
-    return table([columns[number] for number in kept], shown, caption)
+def named_load(row: LengthRow) -> str:
+    return str(row.setting._replace(length=0)) or "1 at a time"
 
 
 def figures_cells(rows: Sequence[LengthRow]) -> tuple[list[str], list[list[str]]]:
@@ -71,10 +87,10 @@ def spread_cells(rows: Sequence[LengthRow]) -> tuple[list[str], list[list[str]]]
 def _with_loads(
     rows: Sequence[LengthRow], columns: Sequence[str], found: list[list[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    loads = [str(row.setting._replace(length=0)) for row in rows]
+    loads = [named_load(row) for row in rows]
     if len(set(loads)) < 2:
         return list(columns), found
-    return ["load", *columns], [[load or "1 at a time", *row] for load, row in zip(loads, found, strict=True)]
+    return ["load", *columns], [[load, *row] for load, row in zip(loads, found, strict=True)]
 
 
 def cells(row: LengthRow) -> list[str]:

@@ -246,15 +246,14 @@ def show_figures(
 ) -> None:
     """The figures on stdout: tables and what to know about them, or JSON."""
     from neuron_pd.bench import figures
-    from neuron_pd.bench.tables import figures_table, spread_table
+    from neuron_pd.bench.tables import for_terminal
 
     if as_json:
         click.echo(json.dumps(figures.demo_json(records, cells), indent=2))
         return
     console = Console()
     rows = figures.summary(records, cells)
-    console.print(figures_table(rows))
-    console.print(spread_table(rows))
+    console.print(for_terminal(rows))
     equal, total = figures.answers(records)
     if total:
         console.print(f"answers: {equal} of {total} ON answers equal the OFF answers", highlight=False)

@@ -179,12 +179,11 @@ def _tell(findings: Findings, place: Path) -> None:
     from neuron_pd.bench import figures
     from neuron_pd.bench.records import Run
     from neuron_pd.bench.report import write_report
-    from neuron_pd.bench.tables import figures_table, spread_table
+    from neuron_pd.bench.tables import for_terminal
 
     console = Console()
     rows = figures.summary(findings.records)
-    console.print(figures_table(rows))
-    console.print(spread_table(rows))
+    console.print(for_terminal(rows))
     equal, total = figures.answers(findings.records)
     console.print(f"answers    {equal} of {total} with reuse equal those without", highlight=False)
     for proof in findings.proofs:

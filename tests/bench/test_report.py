@@ -12,7 +12,7 @@ from neuron_pd.bench.drawings import drawing_of
 from neuron_pd.bench.records import Cell, Record, Run, Setting, Transfers
 from neuron_pd.bench.report import page as report_page
 from neuron_pd.bench.report import write_comparison, write_report
-from neuron_pd.bench.tables import cells, figures_table, spread_table
+from neuron_pd.bench.tables import cells, for_terminal
 from neuron_pd.errors import UsageError
 
 from .making import both_legs, record, report
@@ -192,12 +192,22 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     long_row = record("off", 131_072, ttft=99.0), record("on", 131_072, ttft=9.0, report=report(131_000))
     with console.capture() as capture:
         rows = figures.summary([*both_legs(), *long_row])
-        console.print(figures_table(rows))
-        console.print(spread_table(rows))
+        console.print(for_terminal(rows))
     printed = capture.get()
     assert "…" not in printed
     for cell in cells(figures.summary(both_legs())[0]):
         assert cell in printed
+
+
+def test_several_loads_have_tables_of_their_own() -> None:
+    console = Console(width=80, force_terminal=False)
+    records = [replace(made, link=link) for made in both_legs() for link in ("200mbit", "1gbit")]
+    with console.capture() as capture:
+        console.print(for_terminal(figures.summary(records)))
+    printed = capture.get()
+    assert printed.index("200mbit") < printed.index("1gbit")
+    assert printed.count("prompt") == 4
+    assert "…" not in printed
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
