@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuron_pd.bench.records import RecordWriter, read_run
+from neuron_pd.cli import main
 
 from .endpoint import Endpoint
 from .making import both_legs
@@ -140,14 +141,24 @@ async def test_failures_within_the_share_allowed_pass(endpoint: Endpoint, tmp_pa
         (("report", "other.txt"), "other.txt holds no bench records"),
     ],
 )
-async def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line_and_exit_2(
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "other.txt").write_text("hello\n")
-    ended = await bench(*arguments, cwd=tmp_path)
-    assert ended.code == 2
-    assert ended.err.startswith("neuron-pd: error: ")
-    assert message in ended.err
-    assert ended.err.count("\n") == 1
-    assert ended.out == ""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["neuron-pd", "bench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2
+    assert err.startswith("neuron-pd: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
     assert not (tmp_path / "results").exists()
 
 
