@@ -22,6 +22,7 @@ from neuron_pd.bench.provenance import engine_info, host
 from neuron_pd.bench.target import Endpoints, ruler
 from neuron_pd.errors import NeuronPDError
 from neuron_pd.launcher.live import live
+from neuron_pd.launcher.packages import vllm_version
 from neuron_pd.launcher.preflight import check_topology
 from neuron_pd.launcher.supervisor import Running, Supervisor
 from neuron_pd.launcher.topology import Topology, cpu_topology
@@ -101,7 +102,8 @@ def engines(directory: Path, options: argparse.Namespace, name: str) -> Topology
         run_dir=options.run_dir / name,
     )
     small = ("--num-gpu-blocks-override", str(DECODE_BLOCKS))
-    return replace(topology, decode=replace(topology.decode, extra=(*topology.decode.extra, *small)))
+    prefill, decode = (spec.for_vllm(vllm_version()) for spec in (topology.prefill, topology.decode))
+    return replace(topology, prefill=prefill, decode=replace(decode, extra=(*decode.extra, *small)))
 
 
 async def measure(name: str, running: Running, lengths: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
