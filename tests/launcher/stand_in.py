@@ -4,7 +4,7 @@ Its command line may hold any of vLLM's flags; `--port` is used. Behaviour comes
 STAND_IN_DELAY seconds until it listens, STAND_IN_DIE exit after so many seconds, STAND_IN_STUBBORN=1 ignore SIGTERM,
 STAND_IN_FAMILY=1 start a child in a session of its own that ignores SIGTERM, and a grandchild that loses its parent,
 STAND_IN_TIDY a file that a child, which ignores SIGTERM, removes once this process has ended (as Python's own resource
-tracker does with shared memory).
+tracker does with shared memory), STAND_IN_HOST the address it listens on.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
     say("loading the weights")
     time.sleep(float(os.environ.get("STAND_IN_DELAY", "0")))
     say("serving")
-    ThreadingHTTPServer(("127.0.0.1", port), Health).serve_forever()
+    ThreadingHTTPServer((os.environ.get("STAND_IN_HOST", "127.0.0.1"), port), Health).serve_forever()
 
 
 def say(text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from neuron_pd.errors import EngineStartError, UsageError
 from neuron_pd.launcher import link as link_module
-from neuron_pd.launcher.link import Link, bits_per_second, check_possible, remove_stale
+from neuron_pd.launcher.link import LEAST_BURST, Link, bits_per_second, check_possible, remove_stale
 
 root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("tc") is None or shutil.which("ip") is None, reason="needs root, ip and tc"
@@ -97,6 +97,40 @@ def test_the_rate_is_set_on_both_ends_and_can_be_changed(link: Link) -> None:
     for _ in range(2):
         link.limit("unlimited")
         assert "tbf" not in run("tc", "-n", link.decode.namespace, "qdisc", "show", "dev", "kv0")
+
+
+SINK = """
+import socket, sys
+with socket.create_server((sys.argv[1], 7)) as server:
+    print("up", flush=True)
+    connection = server.accept()[0]
+    while connection.recv(65536):
+        pass
+    connection.sendall(b"!")
+"""
+SOURCE = """
+import socket, sys, time
+with socket.create_connection((sys.argv[1], 7), 10) as connection:
+    began = time.perf_counter()
+    connection.sendall(bytes(int(sys.argv[2])))
+    connection.shutdown(socket.SHUT_WR)
+    connection.recv(1)
+    print(time.perf_counter() - began)
+"""
+
+
+@root
+def test_nothing_goes_faster_than_the_rate(link: Link) -> None:
+    size, rate = 2_000_000, 20e6
+    link.limit("20mbit")
+    inside = ("ip", "netns", "exec")
+    command = [*inside, link.decode.namespace, sys.executable, "-c", SINK, link.decode.data]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink:
+        assert sink.stdout is not None
+        assert sink.stdout.readline() == "up\n"
+        seconds = float(run(*inside, link.prefill.namespace, sys.executable, "-c", SOURCE, link.decode.data, str(size)))
+    # A lower bound, however busy the machine: all but the bucket's burst has to wait its turn.
+    assert seconds >= 8 * (size - LEAST_BURST) / rate
 
 
 @root
