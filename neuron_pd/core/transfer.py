@@ -11,7 +11,7 @@ on as they came, with what neuron-pd adds under `neuron_pd_` names, so the field
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeGuard
 
 from neuron_pd.core.fingerprint import Fingerprint
@@ -66,15 +66,12 @@ class TurnReport:
     def from_json(cls, body: Mapping[str, Any]) -> Self | None:
         """None for anything that is not a report (an engine without neuron-pd sends none). Durations may be absent."""
         try:
-            return cls(
-                **{
-                    field.name: body[field.name]
-                    for field in fields(cls)
-                    if field.default is MISSING or field.name in body
-                }
-            )
+            return cls(**{name: body[name] for name in _REPORTED if name in body})
         except (KeyError, TypeError):
             return None
+
+
+_REPORTED = tuple(TurnReport.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,15 @@ import re
 
 KEY = b'"kv_transfer_params"'
 
+# An object that holds no other and no escapes, as engines write the field: found in one step.
+_FLAT = re.compile(rb'\{[^{}"]*+(?:"[^"\\]*+"[^{}"]*+)*+\}')
 _COLON = re.compile(rb"\s*:\s*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
 _LITERAL_END = re.compile(rb"[,}\]\s]")
 _SPACE = b" \t\r\n"
 _TAIL_BYTES = 96
+# After one of these no part of the field is under way.
+_DECIDED = (b"\n", b"}")
 
 
 def _unfinished(name: bytes) -> bytes:
@@ -39,7 +43,7 @@ class Scrubber:
 
     def feed(self, data: bytes) -> bytes:
         """What may go out now: perhaps nothing, perhaps more than `data`."""
-        if not self._held and KEY not in data and data.endswith((b"\n", b"}")):
+        if not self._held and KEY not in data and data.endswith(_DECIDED):
             return data
         return self._slow(self._held + data)
 
@@ -64,7 +68,7 @@ class Scrubber:
                 self._held = KEY + b":{}"
                 return b"".join(out)
             position = after
-        keep = max(position, _undecided(data))
+        keep = len(data) if data.endswith(_DECIDED) else max(position, _undecided(data))
         self._held = data[keep:]
         out.append(data[position:keep])
         return b"".join(out)
@@ -80,6 +84,8 @@ def scrub(body: bytes) -> bytes:
 
 def value_end(data: bytes, start: int) -> int | None:
     """Where the JSON value that begins at `start` ends; None when it is not complete."""
+    if flat := _FLAT.match(data, start):
+        return flat.end()
     if start >= len(data):
         return None
     if data[start] not in b'"{[':

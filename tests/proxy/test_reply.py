@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuron_pd.proxy.apis import GENERATE, Reply
 from neuron_pd.proxy.chain import assistant
-from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
+from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap, merged
 
 COMPLETIONS_API = GENERATE["/v1/completions"]
 CHAT_API = GENERATE["/v1/chat/completions"]
@@ -101,3 +103,32 @@ def test_only_the_first_choice_is_read() -> None:
 def test_answers_that_do_not_finish(body: bytes) -> None:
     for api in GENERATE.values():
         assert not fed(JsonTap(api), body, 1000).finished
+
+
+def compact(**choice: Any) -> bytes:
+    body = {"id": "1", "choices": [{"index": 0, **choice, "logprobs": None}]}
+    return b"data: " + json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+
+
+DELTAS = st.one_of(
+    st.text().map(lambda text: {"content": text}),
+    st.sampled_from(['"', "\\", 'a","x":"b', "\\n", "\u2028", "{}"]).map(lambda text: {"content": text}),
+    st.text().map(lambda text: {"reasoning_content": text}),
+    st.text().map(lambda text: {"content": text, "role": "assistant"}),
+    st.text().map(lambda text: {"role": "assistant", "content": text, "x": "y"}),
+    st.just({}),
+)
+
+
+@given(st.lists(DELTAS), st.integers(1, 400))
+def test_merging_tokens_loses_nothing(deltas: list[dict[str, str]], size: int) -> None:
+    stream = b"".join(compact(delta=delta) for delta in deltas)
+    reply = fed(StreamTap(CHAT_API), stream + compact(delta={}, finish_reason="stop"), size)
+    assert reply.finished
+    assert reply.said == [assistant("".join(delta.get("content", "") for delta in deltas), [])]
+
+
+def test_tokens_in_a_row_are_read_as_one() -> None:
+    stream = b"".join(compact(delta={"content": f" {word}"}) for word in ("one", "two", "three"))
+    assert merged(stream).count(b"data: ") == 1
+    assert b'" one two three"' in merged(stream)

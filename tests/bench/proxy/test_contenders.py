@@ -1,0 +1,80 @@
+"""Processes on a core of their own, and peers that cannot be had."""
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from neuron_pd.bench.proxy import peers
+from neuron_pd.bench.proxy.contenders import OURS, Pinned, Ports, contender, free_port
+from neuron_pd.bench.proxy.peers import Unavailable
+
+CORE = min(os.sched_getaffinity(0))
+
+
+def test_a_process_keeps_to_its_core_and_its_time_is_counted() -> None:
+    code = "import os; sum(range(3_000_000)); print(os.sched_getaffinity(0), flush=True); input()"
+    with Pinned((sys.executable, "-c", code), CORE, talks=True) as child:
+        assert child.read_line() == b"{%d}\n" % CORE
+        used = child.cpu_seconds()
+        assert used > 0
+        own = psutil.Process(child.process.pid).cpu_times()
+        assert used == pytest.approx(own.user + own.system, abs=0.1)
+    assert child.process.returncode is not None
+
+
+def test_a_proxy_that_ends_says_why() -> None:
+    code = "import sys; sys.exit('it cannot be')"
+    with (
+        Pinned((sys.executable, "-c", code), CORE) as child,
+        pytest.raises(Unavailable, match="status 1: it cannot be"),
+    ):
+        child.listening(free_port())
+
+
+def test_ours() -> None:
+    ours = contender(OURS, Ports(1, 2), lambda line: None)
+    assert ours.argv[1:4] == ("-m", "neuron_pd", "proxy")
+    assert ours.argv[-1] == str(ours.port)
+
+
+def test_what_cannot_be_installed_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(Unavailable, match="No such file"):
+        peers.router(lambda line: None)
+    assert not (tmp_path / "neuron-pd" / "peers" / f"vllm-router-{peers.ROUTER}").exists()
+
+
+def test_the_reason_is_what_the_installer_said() -> None:
+    code = "import sys; sys.exit('WARNING: a\\nERROR: no such version\\nWARNING: b')"
+    with pytest.raises(Unavailable, match="failed: ERROR: no such version"):
+        peers._run(sys.executable, "-c", code)
+
+
+def test_what_is_cached_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    program = tmp_path / "neuron-pd" / "peers" / f"vllm-router-{peers.ROUTER}" / "bin" / "vllm-router"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    assert peers.router(lambda line: None) == program
+
+
+def test_a_source_release_gives_the_example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import tarfile
+
+    source = tmp_path / "vllm-1" / peers.EXAMPLE
+    source.parent.mkdir(parents=True)
+    source.write_text("the example")
+    with tarfile.open(tmp_path / "vllm-1.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "vllm-1", "vllm-1")
+    place = tmp_path / "cache" / "example.py"
+    peers._extract(tmp_path / "vllm-1.tar.gz", place)
+    assert place.read_text() == "the example"
+    (tmp_path / "other").mkdir()
+    with tarfile.open(tmp_path / "other.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "other", "other")
+    with pytest.raises(Unavailable, match="holds no"):
+        peers._extract(tmp_path / "other.tar.gz", place)
