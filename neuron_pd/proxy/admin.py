@@ -1,10 +1,11 @@
 """The proxy's own pages: `/health` (the process lives), `/ready` (it can serve, and what is wrong), `/metrics`."""
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import orjson
 
+from neuron_pd.proxy.admission import Admission
 from neuron_pd.proxy.breaker import State
 from neuron_pd.proxy.engines import Engine
 from neuron_pd.proxy.errors import JSON
@@ -22,11 +23,22 @@ def health(responder: Responder) -> int:
     return 200
 
 
-def ready(roster: Roster, draining: bool, responder: Responder) -> int:
-    """200 when at least one P and one D are usable, else 503; always with what is wrong and which setting to change."""
+def readiness(roster: Roster, draining: bool) -> dict[str, Any]:
+    """Whether this process serves: what another one is told of it."""
+    in_flight = {f"{engine.role} {engine.url}": engine.requests for engine in roster.engines.every}
+    return {"ready": usable_pair(roster.engines) and not draining, "in_flight": in_flight}
+
+
+def ready(roster: Roster, draining: bool, responder: Responder, others: Sequence[dict[str, Any]]) -> int:
+    """200 when at least one P and one D are usable, else 503; always with what is wrong and which setting to change.
+
+    `others`: the readiness of further workers, all of which must be ready too.
+    """
     engines = roster.engines
-    good = usable_pair(engines) and not draining
+    good = readiness(roster, draining)["ready"] and all(other["ready"] for other in others)
     body: dict[str, Any] = {"ready": good, "engines": [describe(engine) for engine in engines.every]}
+    for said in body["engines"]:
+        said["in_flight"] += sum(other["in_flight"].get(f"{said['role']} {said['url']}", 0) for other in others)
     if roster.problems:
         body["sources"] = [{"source": source, "what": what} for source, what in roster.problems.items()]
     if draining:
@@ -36,8 +48,8 @@ def ready(roster: Roster, draining: bool, responder: Responder) -> int:
     return status
 
 
-def metrics_page(metrics: Metrics, responder: Responder) -> int:
-    responder.send(200, [TEXT], metrics.text())
+def metrics_page(metrics: Metrics, responder: Responder, others: Sequence[dict[str, Any]]) -> int:
+    responder.send(200, [TEXT], metrics.text([other["metrics"] for other in others]))
     return 200
 
 
@@ -46,7 +58,7 @@ def keys_held(store: Store) -> int | None:
     return len(store) if isinstance(store, Sized) else None
 
 
-def watch(metrics: Metrics, roster: Roster, store: Store) -> None:
+def watch(metrics: Metrics, roster: Roster, store: Store, admission: Admission) -> None:
     """Add the gauges that are read when scraped."""
     engines = roster.engines
     prefix = "neuron_pd_proxy_"
@@ -68,10 +80,12 @@ def watch(metrics: Metrics, roster: Roster, store: Store) -> None:
     metrics.gauges += [
         Gauge(f"{prefix}engine_requests_in_flight", "Requests in flight", labels, per_engine("requests")),
         Gauge(f"{prefix}engine_load", "In flight: about prompt tokens on P, requests on D", labels, per_engine("load")),
-        Gauge(f"{prefix}engine_usable", "Whether it may be given new turns", labels, per_engine("usable")),
-        Gauge(f"{prefix}engine_draining", "Whether it drains", labels, per_engine("draining")),
-        Gauge(f"{prefix}breaker_state", "1 for the state that a breaker is in", (*labels, "state"), breakers),
-        Gauge(f"{prefix}pool_source_failing", "Sources of engines that cannot be read", ("source",), failing),
+        Gauge(f"{prefix}engine_usable", "Whether it may be given new turns", labels, per_engine("usable"), min),
+        Gauge(f"{prefix}engine_draining", "Whether it drains", labels, per_engine("draining"), max),
+        Gauge(f"{prefix}breaker_state", "1 for the state that a breaker is in", (*labels, "state"), breakers, max),
+        Gauge(f"{prefix}requests_admitted", "Requests with the engines", (), lambda: [([], float(admission.active))]),
+        Gauge(f"{prefix}requests_queued", "Requests waiting in line", (), lambda: [([], float(admission.waiting))]),
+        Gauge(f"{prefix}pool_source_failing", "Sources of engines that cannot be read", ("source",), failing, max),
     ]
     if isinstance(store, Sized):
         held = store

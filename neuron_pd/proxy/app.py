@@ -3,31 +3,37 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
+from socket import socket
 from time import perf_counter
 from typing import Self
 
+import orjson
+
+from neuron_pd.errors import UsageError
 from neuron_pd.proxy import admin, engine_calls, tracing, ui
 from neuron_pd.proxy.access_log import AccessLog
 from neuron_pd.proxy.account import CLIENT_LEFT
+from neuron_pd.proxy.admission import Admission
 from neuron_pd.proxy.apis import GENERATE
 from neuron_pd.proxy.breaker import Breaker
 from neuron_pd.proxy.conversations import Scope, response_key
 from neuron_pd.proxy.engines import Engine, Engines, Role, Target
-from neuron_pd.proxy.errors import Refusal, error_body
-from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts, serve
+from neuron_pd.proxy.errors import JSON, Refusal, error_body
+from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts
 from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.passthrough import pass_through
 from neuron_pd.proxy.pools.discovery import Discovery
 from neuron_pd.proxy.pools.roster import Roster
 from neuron_pd.proxy.pools.source import Member, Plan
-from neuron_pd.proxy.probe import Probe
+from neuron_pd.proxy.probe import Probe, control_headers
 from neuron_pd.proxy.relay import BrokenOff
 from neuron_pd.proxy.sessions import SESSIONS, end_session
 from neuron_pd.proxy.settings import Pools, Settings
+from neuron_pd.proxy.siblings import STATE, Seat, Siblings
 from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.tenants import Anyone, Keys, Tenant, Tenants
 from neuron_pd.proxy.turn import Router, Turn
@@ -41,22 +47,32 @@ EXPIRE_SECONDS = 2.0
 
 
 class Proxy:
-    """`async with Proxy(settings) as proxy:` listens; leaving the block drains and closes."""
+    """`async with Proxy(settings) as proxy:` listens; leaving the block drains and closes.
 
-    def __init__(self, settings: Settings) -> None:
+    `sockets`, bound already, take the place of the address in the settings. `seat`: which of several workers this is.
+    """
+
+    def __init__(self, settings: Settings, sockets: Sequence[socket] = (), seat: Seat | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        self._sockets = sockets
+        self._seat = seat or Seat()
 
     async def __aenter__(self) -> Self:
         """Bind, then look at every engine once. OSError when the port cannot be had, UsageError for bad pools."""
         settings, phases = self.settings, self.settings.phases
-        self.client = Client(phases.connect, phases.stall)
+        self.client = Client(phases.connect, phases.stall, settings.tls.for_engines())
+        self._certificate = settings.tls.for_clients()
+        self.admission = Admission(settings.admission, self.metrics.queue_refusals.add)
         self.store: Store = open_store(settings.conversations, self.metrics.store_failures.add)
         clock = asyncio.get_running_loop().time
         self.engines = Engines(balance=settings.choice.balance)
         self.roster = Roster(self.engines, partial(_new_engine, clock), clock, settings.pools.linger)
         self.discovery = Discovery(self.roster, given(settings.pools), settings.pools.file)
         await self.discovery.start()
+        self.siblings = Siblings(self._seat, self.client)
+        for call in self.siblings.journal():
+            engine_calls.repeat(self.roster, call)
         self.tenants: Tenants = Keys(settings.access.keys) if settings.access.keys else Anyone()
         self.legs = Legs(self.client, phases, settings.token, self.metrics, settings.access)
         # What proxies with one control token share, they find under the same keys; nobody else can guess them.
@@ -66,19 +82,26 @@ class Proxy:
         self._log = AccessLog(settings.seen.access_log) if settings.seen.access_log else None
         self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, self.tracing, secret)
         self._passing = Timeouts(phases.first_byte, phases.idle)
-        admin.watch(self.metrics, self.roster, self.store)
+        admin.watch(self.metrics, self.roster, self.store, self.admission)
         listen = settings.listen
-        self.server: Server = await serve(self.handle, listen.host, listen.port, settings.limits, error_body)
+        self.server = Server(self.handle, settings.limits, error_body)
+        await self.server.listen(listen.host, listen.port, self._sockets, self._certificate)
+        self._private = Server(self._for_sibling, settings.limits, error_body)
+        if self._seat.own is not None:
+            await self._private.listen_at(str(self._seat.own))
         key, direct = settings.access.engine_key, settings.choice.direct
         ttl = settings.conversations.ttl
         self.probe = Probe(self.engines, self.client, settings.token, settings.watch, key, direct, ttl)
         await self.probe.once()
+        await self.server.accept()
+        await self._private.accept()
         self.roster.changed = self.probe.soon
         self._beside = [asyncio.create_task(self.probe.run()), asyncio.create_task(self._expire())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.server.close(self.settings.listen.drain)
+        await self._private.close()
         await self.discovery.stop()
         for task in self._beside:
             task.cancel()
@@ -123,18 +146,21 @@ class Proxy:
     async def _route(self, request: Request, responder: Responder) -> int:
         path = request.path
         if path in PAGES:
-            return self._page(request, responder)
+            return await self._page(request, responder)
         if path in ui.PAGES:
             return ui.answer(request, responder, self.roster, self.metrics, self.store)
         if path in engine_calls.CALLS:
-            return engine_calls.answer_call(self.roster, self.settings.token, request, responder)
+            return await self._call(request, responder)
+        if self.server.draining:
+            raise Refusal(503, "the proxy is about to stop", "draining", ((b"retry-after", b"1"),))
         tenant = self.tenants.of(request)
-        if path in GENERATE and request.method == b"POST":
-            return await Turn(self._router, request, responder, tenant).serve()
         if path.startswith(SESSIONS):
             return await end_session(self._router, request, responder, tenant)
-        at = await self._holder(request, tenant)
-        return await pass_through(self.engines, self.legs, self._passing, request, responder, tenant, at)
+        async with self.admission:
+            if path in GENERATE and request.method == b"POST":
+                return await Turn(self._router, request, responder, tenant).serve()
+            at = await self._holder(request, tenant)
+            return await pass_through(self.engines, self.legs, self._passing, request, responder, tenant, at)
 
     async def _holder(self, request: Request, tenant: Tenant) -> str | None:
         """The D that keeps the response which a path names."""
@@ -145,19 +171,43 @@ class Proxy:
         known = await self.store.first([response_key(scope, name)])
         return known.decode if known else None
 
-    def _page(self, request: Request, responder: Responder) -> int:
+    async def _call(self, request: Request, responder: Responder) -> int:
+        """A call that concerns the pools, carried out by all workers."""
+        answer = engine_calls.carry_out(self.roster, self.settings.token, request)
+        if request.method != b"GET":
+            await self.siblings.pass_on(request, control_headers(self.settings.token))
+        responder.send(200, [JSON], answer)
+        return 200
+
+    async def _for_sibling(self, request: Request, responder: Responder) -> None:
+        """What another worker asks over the private socket: how this one is, or to carry out a call."""
+        try:
+            if request.target == STATE:
+                said = {**admin.readiness(self.roster, self.server.draining), "metrics": self.metrics.state()}
+                responder.send(200, [JSON], orjson.dumps(said))
+            else:
+                responder.send(200, [JSON], engine_calls.carry_out(self.roster, self.settings.token, request))
+        except Refusal as refusal:
+            responder.send(refusal.status, refusal.headers, refusal.body)
+
+    async def _page(self, request: Request, responder: Responder) -> int:
         if request.method not in (b"GET", b"HEAD"):
             raise Refusal(405, "this page is read with GET", "method_not_allowed", ((b"allow", b"GET, HEAD"),))
         if request.path == "/health":
             return admin.health(responder)
         if request.path == "/ready":
-            return admin.ready(self.roster, self.server.draining, responder)
-        return admin.metrics_page(self.metrics, responder)
+            return admin.ready(self.roster, self.server.draining, responder, await self.siblings.states())
+        return admin.metrics_page(self.metrics, responder, await self.siblings.states())
 
     def reload(self) -> None:
-        """Read the files again: engines and API keys."""
+        """Read the files again: engines, API keys, the certificate. A bad certificate leaves the old one in use."""
         self.discovery.reload()
         self.tenants.refresh()
+        if self._certificate is not None:
+            try:
+                self.settings.tls.load(self._certificate)
+            except UsageError as error:
+                log.warning("%s", error)
 
     async def _expire(self) -> None:
         while True:

@@ -9,6 +9,7 @@
 What is not understood gets a 4xx that says why; without a control token at the proxy every call gets 403.
 """
 
+import contextlib
 import hmac
 from typing import Any
 
@@ -18,8 +19,8 @@ from neuron_pd.core.control import PREFIX, TOKEN_FILE_ENV, TOKEN_HEADER
 from neuron_pd.errors import UsageError
 from neuron_pd.proxy.admin import describe
 from neuron_pd.proxy.engines import Engine, Role, Target
-from neuron_pd.proxy.errors import JSON, Refusal
-from neuron_pd.proxy.http import Origin, Request, Responder
+from neuron_pd.proxy.errors import Refusal
+from neuron_pd.proxy.http import Origin, Request
 from neuron_pd.proxy.pools.roster import Roster
 
 ENGINES = f"{PREFIX}engines"
@@ -27,8 +28,8 @@ DRAIN, UNDRAIN = f"{ENGINES}/drain", f"{ENGINES}/undrain"
 CALLS = {ENGINES: b"GET, POST, DELETE", DRAIN: b"POST", UNDRAIN: b"POST"}
 
 
-def answer_call(roster: Roster, token: str | None, request: Request, responder: Responder) -> int:
-    """Carry out one call. Refusal when it is not to be."""
+def carry_out(roster: Roster, token: str | None, request: Request) -> bytes:
+    """Carry out one call: the answer's JSON. Refusal when it is not to be."""
     _guard(token, request)
     allowed = CALLS[request.path]
     if request.method not in allowed.split(b", "):
@@ -37,8 +38,13 @@ def answer_call(roster: Roster, token: str | None, request: Request, responder: 
         answer: dict[str, Any] = {"engines": [describe(engine) for engine in roster.engines.every]}
     else:
         answer = describe(_change(roster, request))
-    responder.send(200, [JSON], orjson.dumps(answer))
-    return 200
+    return orjson.dumps(answer)
+
+
+def repeat(roster: Roster, request: Request) -> None:
+    """Carry out a call that another worker has carried out before; what no longer fits is left."""
+    with contextlib.suppress(Refusal):
+        _change(roster, request)
 
 
 def _guard(token: str | None, request: Request) -> None:

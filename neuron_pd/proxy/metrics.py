@@ -5,8 +5,9 @@ become prometheus_client families when scraped.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -31,10 +32,14 @@ class Counter:
     def get(self, *values: str) -> float:
         return self.values.get(values, 0)
 
-    def family(self) -> Metric:
+    def state(self) -> list[tuple[tuple[str, ...], float]]:
+        return list(self.values.items())
+
+    def family(self, others: Sequence[Any]) -> Metric:
+        """Together with the states of others."""
         family = CounterMetricFamily(self.name, self.text, labels=self.labels)
-        for values, count in self.values.items():
-            family.add_metric(values, count)
+        for values, counts in _by_labels(self.state(), others).items():
+            family.add_metric(values, sum(counts))
         return family
 
 
@@ -50,29 +55,54 @@ class Histogram:
         self.counts[bisect_left(SECONDS, seconds)] += 1
         self.total += seconds
 
-    def family(self) -> Metric:
+    def state(self) -> tuple[list[int], float]:
+        return self.counts, self.total
+
+    def family(self, others: Sequence[Any]) -> Metric:
+        """Together with the states of others."""
+        counts, totals = zip(self.state(), *others, strict=True)
         edges = [*(str(edge) for edge in SECONDS), "+Inf"]
         family = HistogramMetricFamily(self.name, self.text)
-        family.add_metric([], list(zip(edges, accumulate(self.counts), strict=True)), self.total)
+        summed = map(sum, zip(*counts, strict=True))
+        family.add_metric([], list(zip(edges, accumulate(summed), strict=True)), sum(totals))
         return family
 
 
 class Gauge:
-    """Values read when scraped: `read` gives (label values, value) pairs."""
+    """Values read when scraped: `state` gives (label values, value) pairs.
+
+    `across` puts the values of several workers together: their sum where it counts things, `min` or `max` where it is a
+    yes or no.
+    """
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], read: Callable[[], list[tuple[list[str], float]]]
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        read: Callable[[], list[tuple[list[str], float]]],
+        across: Callable[[list[float]], float] = sum,
     ) -> None:
-        self.name, self.text, self.labels, self.read = name, text, labels, read
+        self.name, self.text, self.labels, self.state, self._across = name, text, labels, read, across
 
-    def family(self) -> Metric:
+    def family(self, others: Sequence[Any]) -> Metric:
+        """Together with the states of others."""
         family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
-        for values, value in self.read():
-            family.add_metric(values, value)
+        for values, found in _by_labels(self.state(), others).items():
+            family.add_metric(values, self._across(found))
         return family
 
 
-class Metrics(Collector):
+def _by_labels(own: Iterable[Any], others: Sequence[Any]) -> dict[tuple[str, ...], list[float]]:
+    """The values of each combination of labels, one of each process that has it."""
+    found: dict[tuple[str, ...], list[float]] = {}
+    for state in (own, *others):
+        for labels, value in state:
+            found.setdefault(tuple(labels), []).append(value)
+    return found
+
+
+class Metrics:
     """Everything that the proxy counts."""
 
     def __init__(self) -> None:
@@ -93,6 +123,9 @@ class Metrics(Collector):
         self.disconnects = Counter(f"{prefix}client_disconnects", "Clients that left before the end, by phase", "phase")
         self.failures = Counter(f"{prefix}upstream_failures", "Upstream failures, by leg and kind", "leg", "kind")
         self.aborted = Counter(f"{prefix}aborted_streams", "Responses broken off after they had begun")
+        self.queue_refusals = Counter(
+            f"{prefix}queue_refusals", "Requests refused with 429: the line was full, or they waited too long", "reason"
+        )
         self.moved = Counter(f"{prefix}conversations_moved", "Turns whose conversation left its decode engine")
         self.releases = Counter(f"{prefix}lease_releases", "Leases given back unread, by result", "result")
         self.unread = Counter(f"{prefix}prefills_not_taken", "Prefills whose blocks D never took, by reason", "reason")
@@ -108,18 +141,28 @@ class Metrics(Collector):
         self.recent = Recent()
         self.gauges: list[Gauge] = [
             Gauge(f"{prefix}streams_in_flight", "Answers being streamed", (), lambda: [([], float(self.streams))]),
-            Gauge(f"{prefix}build_info", "The version", ("version",), lambda: [([__version__], 1.0)]),
+            Gauge(f"{prefix}build_info", "The version", ("version",), lambda: [([__version__], 1.0)], max),
         ]
 
-    def collect(self) -> Iterator[Metric]:
-        for member in vars(self).values():
-            if isinstance(member, Counter | Histogram):
-                yield member.family()
-        for gauge in self.gauges:
-            yield gauge.family()
+    @property
+    def every(self) -> "list[Counter | Histogram | Gauge]":
+        return [*(one for one in vars(self).values() if isinstance(one, Counter | Histogram)), *self.gauges]
 
-    def text(self) -> bytes:
-        """The page for a scraper."""
+    def state(self) -> dict[str, Any]:
+        """All values, for another process to put together with its own."""
+        return {one.name: one.state() for one in self.every}
+
+    def text(self, others: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """The page for a scraper: of this process, and of others by their `state`."""
         registry = CollectorRegistry()
-        registry.register(self)
+        registry.register(_Together(self, others))
         return generate_latest(registry)
+
+
+class _Together(Collector):
+    def __init__(self, metrics: Metrics, others: Sequence[Mapping[str, Any]]) -> None:
+        self._metrics, self._others = metrics, others
+
+    def collect(self) -> Iterator[Metric]:
+        for one in self._metrics.every:
+            yield one.family([other[one.name] for other in self._others if one.name in other])

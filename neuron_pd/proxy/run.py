@@ -2,14 +2,17 @@
 
 import asyncio
 import gc
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import orjson
 import uvloop
 
 from neuron_pd.errors import UsageError
 from neuron_pd.proxy.app import Proxy
 from neuron_pd.proxy.settings import Settings
+from neuron_pd.proxy.workers import DRAIN, Work, run_workers
 
 
 def run(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -17,28 +20,47 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
 
     `announce` gets one line once the port is bound. UsageError when it cannot be.
     """
-    uvloop.run(_run(settings, announce))
+    if settings.listen.workers > 1:
+        run_workers(settings, announce, serve_as_worker)
+    else:
+        uvloop.run(_serve(Proxy(settings), announce, (signal.SIGTERM, signal.SIGINT)))
 
 
-async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
-    stop = asyncio.Event()
-    hurry = asyncio.Event()
+def serve_as_worker(work: Work) -> None:
+    """One of several processes."""
+
+    def report(line: str) -> None:
+        os.write(work.report, orjson.dumps({"line": line}) + b"\n")
+        os.close(work.report)
+
+    async def serve() -> None:
+        await _serve(Proxy(work.settings, work.sockets, work.seat), report, (DRAIN,), work.lifeline)
+
+    uvloop.run(serve())
+
+
+async def _serve(
+    proxy: Proxy, announce: Callable[[str], None], signals: Sequence[int], lifeline: int | None = None
+) -> None:
+    """Until the first of `signals`, or the end of `lifeline`: then drain, and with the second signal stop."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
         (hurry if stop.is_set() else stop).set()
 
-    proxy = Proxy(settings)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals:
         loop.add_signal_handler(number, on_signal)
     try:
         await proxy.__aenter__()
     except OSError as error:
-        place = f"{settings.listen.host}:{settings.listen.port}"
+        place = f"{proxy.settings.listen.host}:{proxy.settings.listen.port}"
         raise UsageError(
             f"cannot listen on {place} ({error.strerror or error}): choose another --host or --port"
         ) from error
     loop.add_signal_handler(signal.SIGHUP, proxy.reload)
+    if lifeline is not None:
+        loop.add_reader(lifeline, _parent_ended, loop, lifeline, stop)
     collect_less()
     announce(greeting(proxy))
     await stop.wait()
@@ -51,9 +73,15 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> None:
     hurried.cancel()
 
 
+def _parent_ended(loop: asyncio.AbstractEventLoop, lifeline: int, stop: asyncio.Event) -> None:
+    loop.remove_reader(lifeline)
+    stop.set()
+
+
 def collect_less() -> None:
     """Let the cycle collector leave alone what was made at start, and come by less often: a turn's objects
-    are freed as it ends."""
+    are freed as it ends.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -63,5 +91,6 @@ def greeting(proxy: Proxy) -> str:
     """One line: where, and what stands behind it."""
     host = proxy.settings.listen.host
     shown = f"[{host}]" if ":" in host else host
+    scheme = "https" if proxy.settings.tls.cert else "http"
     engines = proxy.engines
-    return f"proxy on http://{shown}:{proxy.port} : {len(engines.prefill)} prefill, {len(engines.decode)} decode"
+    return f"proxy on {scheme}://{shown}:{proxy.port} : {len(engines.prefill)} prefill, {len(engines.decode)} decode"

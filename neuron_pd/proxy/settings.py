@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from neuron_pd.proxy.admission import Bounds
 from neuron_pd.proxy.engines import Balance, Target
 from neuron_pd.proxy.http import Limits
 from neuron_pd.proxy.pools.source import Source
+from neuron_pd.proxy.tls import Tls
 from neuron_pd.proxy.ways import Direct
 
 
@@ -50,11 +52,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where clients are served; `drain`: seconds for answers in flight to end after a signal."""
+    """Where clients are served; `drain`: seconds for answers in flight to end after a signal.
+
+    `workers` processes share the port.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     drain: float = 10.0
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,8 @@ class Settings:
     listen: Listen = field(default_factory=Listen)
     phases: Phases = field(default_factory=Phases)
     limits: Limits = field(default_factory=Limits)
+    admission: Bounds = field(default_factory=Bounds)
+    tls: Tls = field(default_factory=Tls)
     conversations: Conversations = field(default_factory=Conversations)
     watch: Watch = field(default_factory=Watch)
     seen: Seen = field(default_factory=Seen)

@@ -7,6 +7,7 @@ lease carries the recorded text in place of fingerprints, and P compares it with
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,8 +57,9 @@ class Faults:
 class FakeEngine:
     """`async with FakeEngine("decode") as engine:` serves on a loopback port of its own."""
 
-    def __init__(self, role: str, token: str | None = None, **info: Any) -> None:
+    def __init__(self, role: str, token: str | None = None, tls: ssl.SSLContext | None = None, **info: Any) -> None:
         self.role = role
+        self._tls = tls
         self.token = token
         self.info: JSON | None = {**_info(role), **info}
         self.requests: list[Recorded] = []
@@ -95,7 +97,7 @@ class FakeEngine:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=2048)
+        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=2048, ssl_context=self._tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

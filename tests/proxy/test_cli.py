@@ -100,7 +100,7 @@ async def test_port_in_use_is_one_line() -> None:
         (["--decode", "http://h:1"], b"no prefill engine given"),
         (["--prefill", "http://h:1"], b"no decode engine given"),
         (["--prefill", "http://h:1", "--decode", "http://h:1"], b"must be two engines"),
-        (["--prefill", "https://h:1", "--decode", "http://h:2"], b"http:// only"),
+        (["--prefill", "ftp://h:1", "--decode", "http://h:2"], b"http:// and https:// only"),
     ],
 )
 async def test_bad_input_is_one_line(arguments: list[str], said: bytes) -> None:

@@ -85,7 +85,7 @@ async def test_an_engine_named_by_an_option_can_be_removed_and_comes_back(guarde
     [
         ("POST", {"role": "router", "url": "http://127.0.0.1:1"}, ENGINES, 400, "prefill or decode"),
         ("POST", {"role": "decode"}, ENGINES, 400, "url must be text"),
-        ("POST", {"role": "decode", "url": "ftp://x"}, ENGINES, 400, "http:// only"),
+        ("POST", {"role": "decode", "url": "ftp://x"}, ENGINES, 400, "http:// and https:// only"),
         ("POST", {"role": "decode", "url": "http://x:1", "kv_host": "a/b"}, ENGINES, 400, "kv_host must be a host"),
         ("POST", ["decode"], ENGINES, 400, "JSON object"),
         ("DELETE", {"url": "http://127.0.0.1:1"}, ENGINES, 404, "is in no pool"),

@@ -28,7 +28,7 @@ def test_urls(url: str, origin: Origin) -> None:
     [
         "",
         "http://",
-        "https://host:1",
+        "ftp://host:1",
         "ftp://host",
         "http://host:port",
         "http://host:99999",

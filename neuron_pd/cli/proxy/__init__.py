@@ -9,7 +9,7 @@ from neuron_pd.cli.proxy.access import access
 from neuron_pd.cli.proxy.conversations import conversations
 from neuron_pd.cli.proxy.engines import choice, pools
 from neuron_pd.cli.proxy.seen import seen
-from neuron_pd.cli.proxy.serving import limits, listen, timeouts
+from neuron_pd.cli.proxy.serving import admission, limits, listen, timeouts, tls
 from neuron_pd.cli.topics import TopicCommand
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -19,8 +19,10 @@ LEVELS = ("debug", "info", "warning", "error")
 @pools
 @choice
 @listen
+@tls
 @timeouts
 @limits
+@admission
 @conversations
 @access
 @seen
@@ -39,6 +41,8 @@ def command(log_level: str, **values: Any) -> None:
         listen=listen.of(values),
         phases=timeouts.of(values),
         limits=limits.of(values),
+        admission=admission.of(values),
+        tls=tls.of(values),
         conversations=conversations.of(values),
         access=access.of(values),
         seen=seen.of(values),

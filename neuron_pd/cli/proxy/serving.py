@@ -1,5 +1,6 @@
 """How the proxy serves its clients: where it listens, and how much and how long it lets things be."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -7,9 +8,12 @@ import click
 from neuron_pd.cli.topics import topic
 
 if TYPE_CHECKING:
+    from neuron_pd.proxy.admission import Bounds
     from neuron_pd.proxy.http import Limits
     from neuron_pd.proxy.settings import Listen, Phases
+    from neuron_pd.proxy.tls import Tls
 
+FILE = click.Path(path_type=Path, dir_okay=False)
 SECONDS: dict[str, Any] = {"show_default": True, "type": click.FloatRange(0.01), "metavar": "SECONDS"}
 
 
@@ -19,11 +23,26 @@ SECONDS: dict[str, Any] = {"show_default": True, "type": click.FloatRange(0.01),
     click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."),
     click.option("--drain-seconds", default=10.0, show_default=True, type=click.FloatRange(0),
                  help="How long requests in flight may take to end after SIGTERM."),
+    click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256),
+                 help="Processes that share the port; more than one want --store redis://…"),
 )  # fmt: skip
-def listen(host: str, port: int, drain_seconds: float) -> "Listen":
+def listen(host: str, port: int, drain_seconds: float, workers: int) -> "Listen":
     from neuron_pd.proxy.settings import Listen
 
-    return Listen(host, port, drain_seconds)
+    return Listen(host, port, drain_seconds, workers)
+
+
+@topic(
+    "TLS",
+    click.option("--tls-cert", type=FILE, metavar="FILE", help="Serve https with this certificate chain (PEM)."),
+    click.option("--tls-key", type=FILE, metavar="FILE", help="Its private key (PEM)."),
+    click.option("--engine-ca", type=FILE, metavar="FILE",
+                 help="Authorities (PEM) that vouch for engines at https://. [the system's]"),
+)  # fmt: skip
+def tls(tls_cert: Path | None, tls_key: Path | None, engine_ca: Path | None) -> "Tls":
+    from neuron_pd.proxy.tls import Tls
+
+    return Tls(tls_cert, tls_key, engine_ca)
 
 
 @topic(
@@ -57,3 +76,17 @@ def limits(max_body_mib: int) -> "Limits":
     from neuron_pd.proxy.http import Limits
 
     return Limits(max_body=max_body_mib * 1024 * 1024)
+
+
+@topic(
+    "Admission",
+    click.option("--max-concurrency", type=click.IntRange(1), metavar="N",
+                 help="Requests that are with the engines at once; further ones wait. [no limit]"),
+    click.option("--max-queue", default=1024, show_default=True, type=click.IntRange(0), metavar="N",
+                 help="How many may wait; further ones get 429."),
+    click.option("--queue-timeout", default=30.0, **SECONDS, help="How long one may wait; then it gets 429."),
+)  # fmt: skip
+def admission(max_concurrency: int | None, max_queue: int, queue_timeout: float) -> "Bounds":
+    from neuron_pd.proxy.admission import Bounds
+
+    return Bounds(max_concurrency, max_queue, queue_timeout)

@@ -4,6 +4,7 @@ There is no cap on connections: what the engines can take is decided by the limi
 """
 
 import asyncio
+import ssl
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -40,9 +41,15 @@ class Pool:
 
 
 class Client:
-    """A pool of connections to any number of origins. `stall_seconds` bounds how long a paused response may wait."""
+    """A pool of connections to any number of origins. `stall_seconds` bounds how long a paused response may wait.
 
-    def __init__(self, connect_seconds: float = 10.0, stall_seconds: float = 300.0) -> None:
+    `tls` is how origins behind https are checked.
+    """
+
+    def __init__(
+        self, connect_seconds: float = 10.0, stall_seconds: float = 300.0, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._tls = tls
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
         self.connect_seconds = connect_seconds
@@ -136,9 +143,7 @@ class Client:
     async def _connect(self, origin: Origin) -> Connection:
         try:
             async with asyncio.timeout(self.connect_seconds):
-                _, connection = await self.loop.create_connection(
-                    lambda: Connection(self, origin, httptools.HttpResponseParser), origin.host, origin.port
-                )
+                connection = await self._open(origin)
         except TimeoutError as error:
             raise ConnectFailed(
                 f"no connection to {origin.url} within {self.connect_seconds:g} s", refused=False
@@ -147,6 +152,15 @@ class Client:
             raise ConnectFailed(f"cannot connect to {origin.url}: {error.strerror or error}", refused=True) from error
         self._watch(connection)
         return connection
+
+    async def _open(self, origin: Origin) -> Connection:
+        def made() -> Connection:
+            return Connection(self, origin, httptools.HttpResponseParser)
+
+        if origin.unix:
+            return (await self.loop.create_unix_connection(made, origin.host))[1]
+        tls = (self._tls or ssl.create_default_context()) if origin.tls else None
+        return (await self.loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
 
     def _watch(self, connection: Connection) -> None:
         self.active.add(connection)

@@ -67,37 +67,48 @@ class TimedOut(UpstreamError):
 
 
 class Origin(NamedTuple):
-    """Where an engine listens. `base` is a path in front of every target, usually empty."""
+    """Where an engine listens. `base` is a path in front of every target, usually empty; `tls`: behind https.
+
+    A host that is an absolute path is a Unix socket.
+    """
 
     host: str
     port: int
     base: str = ""
+    tls: bool = False
+
+    @property
+    def unix(self) -> bool:
+        return self.host.startswith("/")
 
     @property
     def authority(self) -> str:
+        if self.unix:
+            return "localhost"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        return f"http://{self.authority}{self.base}"
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.base}"
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read `http://host:port[/base]`; UsageError for anything else."""
+        """Read `http[s]://host:port[/base]`; UsageError for anything else."""
         parts = urlsplit(url if "//" in url else f"http://{url}")
         try:
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise UsageError(f"{url!r} is not an engine's URL ({error}): write http://HOST:PORT") from error
-        if parts.scheme != "http":
-            raise UsageError(f"{url!r}: engines are spoken to over http:// only")
+        if parts.scheme not in ("http", "https"):
+            raise UsageError(f"{url!r}: engines are spoken to over http:// and https:// only")
         if not host or any(char.isspace() or char in '"<>\\^`{|},' for char in url) or parts.query or parts.fragment:
             raise UsageError(f"{url!r} is not an engine's URL: write http://HOST:PORT")
         if "@" in parts.netloc:
             raise UsageError("an engine's URL may not hold a user or password: API keys are passed on from the client")
         if port == 0:
             raise UsageError(f"{url!r}: port 0 is not a port to connect to")
-        return cls(host, 80 if port is None else port, parts.path.rstrip("/"))
+        tls = parts.scheme == "https"
+        return cls(host, (443 if tls else 80) if port is None else port, parts.path.rstrip("/"), tls)
 
 
 class Request:

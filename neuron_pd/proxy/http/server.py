@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from neuron_pd.proxy.http.message import Request
 from neuron_pd.proxy.http.responder import Responder
@@ -42,40 +44,75 @@ class Server:
         self.connections: set[ServerConnection] = set()
         self.draining = False
         self.port = 0
-        self._empty = asyncio.Event()
-        self._listener: asyncio.Server | None = None
+        self._changed = asyncio.Event()
+        self._listeners: list[asyncio.Server] = []
+        self._shared: list[socket.socket] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def listen(self, host: str, port: int) -> None:
-        """Bind and accept; OSError when the port cannot be had."""
-        self._listener = await self.loop.create_server(
-            lambda: ServerConnection(self), host, port, backlog=BACKLOG, family=socket.AF_UNSPEC
-        )
-        self.port = int(self._listener.sockets[0].getsockname()[1])
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        sockets: Sequence[socket.socket] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Bind; OSError when the port cannot be had. `sockets` that are bound already take its place."""
+        if sockets:
+            self._shared = [one.dup() for one in sockets]
+            places: list[dict[str, Any]] = [{"sock": one} for one in sockets]
+        else:
+            places = [{"host": host, "port": port, "family": socket.AF_UNSPEC}]
+        for place in places:
+            self._listeners.append(
+                await self.loop.create_server(
+                    lambda: ServerConnection(self), backlog=BACKLOG, ssl=tls, start_serving=False, **place
+                )
+            )
+        self.port = int(self._listeners[0].sockets[0].getsockname()[1])
+
+    async def accept(self) -> None:
+        """Let clients in."""
+        for listener in self._listeners:
+            await listener.start_serving()
         self._sweep()
 
+    async def listen_at(self, path: str) -> None:
+        """Accept on a Unix socket, made anew."""
+        self._listeners.append(
+            await self.loop.create_unix_server(lambda: ServerConnection(self), path, start_serving=False)
+        )
+
     async def close(self, drain_seconds: float = 0.0) -> None:
-        """Accept nothing more, let requests in flight end for `drain_seconds`, then break them off."""
+        """Let requests in flight end for `drain_seconds`, then break them off.
+
+        Meanwhile clients can still connect, so that whoever asks hears that the server drains: each connection is
+        closed after one answer. The listeners close with the last request.
+        """
         self.draining = True
-        if self._listener is not None:
-            self._listener.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         for connection in list(self.connections):
             connection.close_if_idle()
-        if self.connections:
-            self._empty.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), drain_seconds)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._until(lambda: not any(one.busy for one in self.connections)), drain_seconds)
+        for listener in self._listeners:
+            listener.close()
+        for one in self._shared:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # another process may hold it open
+            one.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         self.abort()
-        if self.connections:
-            await self._empty.wait()
+        await self._until(lambda: not self.connections)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
 
     def forget(self, connection: ServerConnection) -> None:
         """A connection ended."""
         self.connections.discard(connection)
-        if not self.connections:
-            self._empty.set()
+        self._changed.set()
 
     def abort(self) -> None:
         """Break every request off."""
@@ -98,8 +135,17 @@ class Server:
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
 
-async def serve(handler: Handler, host: str, port: int, limits: Limits, error_body: ErrorBody) -> Server:
-    """Start a server on host:port (0 picks a free port)."""
+async def serve(
+    handler: Handler,
+    host: str,
+    port: int,
+    limits: Limits,
+    error_body: ErrorBody,
+    sockets: Sequence[socket.socket] = (),
+    tls: ssl.SSLContext | None = None,
+) -> Server:
+    """Start a server on host:port (0 picks a free port), or on `sockets` that are bound; with `tls` over TLS."""
     server = Server(handler, limits, error_body)
-    await server.listen(host, port)
+    await server.listen(host, port, sockets, tls)
+    await server.accept()
     return server

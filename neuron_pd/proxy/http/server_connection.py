@@ -58,6 +58,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass of it
         self._transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+        self._encrypted = transport.get_extra_info("sslcontext") is not None
         self.deadline = self._server.now() + self._limits.keep_alive_seconds
         self._server.connections.add(self)
 
@@ -83,7 +84,7 @@ class ServerConnection(asyncio.Protocol):
             return False
         if self._responder is not None and not self._responder.started:
             self._responder.close_after()
-        return True
+        return not self._encrypted  # TLS has no half-closed connections
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -250,6 +251,11 @@ class ServerConnection(asyncio.Protocol):
             refused.status, [JSON], self._server.error_body(refused.status, refused.message)
         )
         self._server.linger(self._transport)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._responder is not None
 
     def close_if_idle(self) -> None:
         if self._responder is None and self._refused is None:

@@ -330,12 +330,15 @@ async def test_draining_lets_a_request_end_and_says_close() -> None:
         await until(lambda: echo.requests)
         closing = asyncio.create_task(server.close(5))
         assert await asyncio.wait_for(idle.read(), 5) == b""
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", server.port)
+        late = await exchange(server, b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"/late" in late
+        assert b"connection: close" in late
         echo.go_on.set()
         assert b"waited" in await asyncio.wait_for(reader.read(), 5)
         await closing
         assert not server.connections
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
 
 
 async def test_draining_ends_in_time() -> None:

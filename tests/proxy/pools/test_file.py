@@ -58,7 +58,7 @@ def test_the_example_in_the_documentation_is_one() -> None:
         ({"decode": [{"url": "http://a:1", "weight": 2}]}, "decode[0] has no 'weight'"),
         ({"decode": [{"url": "http://a:1", "drain": "yes"}]}, "drain must be true or false"),
         ({"decode": [{"url": "http://a:1", "kv_host": ""}]}, "kv_host must be a host"),
-        ({"decode": [{"url": "https://a:1"}]}, "http:// only"),
+        ({"decode": [{"url": "ftp://a:1"}]}, "http:// and https:// only"),
         ({"decode": [{"url": "dns+http://a:1", "drain": True}]}, "a name that is resolved has a url only"),
         ({"decode": ["dns+https://a:1"]}, "dns+http://NAME:PORT only"),
         ({"prefill": ["http://a:1"], "decode": ["http://a:1"]}, "http://a:1 is given twice"),
