@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
 
     `announce` gets one line once the port is bound. UsageError when it cannot be.
     """
+    allow_open_files()
     if settings.listen.workers > 1:
         run_workers(settings, announce, serve_as_worker)
     else:
@@ -76,6 +78,12 @@ async def _serve(
 def _parent_ended(loop: asyncio.AbstractEventLoop, lifeline: int, stop: asyncio.Event) -> None:
     loop.remove_reader(lifeline)
     stop.set()
+
+
+def allow_open_files() -> None:
+    """Raise the limit on open files as far as this user may: a stream takes two, and many systems begin at 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def collect_less() -> None:

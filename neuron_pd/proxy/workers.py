@@ -69,7 +69,8 @@ class Workers:
         self._lifeline, self._held = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            lines = [self._begin(index) for index in range(self._count)]
+            told = [self._begin(index) for index in range(self._count)]
+            lines = [self._hear(listening) for listening in told]
             announce(f"{lines[0]}, {self._count} workers")
             self._watch()
         finally:
@@ -79,8 +80,8 @@ class Workers:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(self._held)
 
-    def _begin(self, index: int) -> str:
-        """Fork a worker, and wait for its line. NeuronPDError when it ends instead."""
+    def _begin(self, index: int) -> int:
+        """Fork a worker: where its line is to be heard."""
         listening, report = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -90,9 +91,13 @@ class Workers:
             self._become(Work(self._settings, self._sockets[index], seat, report, self._lifeline))
         self._children[index] = Child(pid, time.monotonic())
         os.close(report)
-        with open(listening, "rb") as told:  # noqa: PTH123 - a descriptor
+        return listening
+
+    def _hear(self, listening: int) -> str:
+        """Wait for a worker's line. NeuronPDError when it ends instead."""
+        with open(listening, "rb") as told:
             line = told.readline()
-        said = orjson.loads(line) if line else {"error": f"worker {index} ended before it served"}
+        said = orjson.loads(line) if line else {"error": "a worker ended before it served"}
         if "error" in said:
             raise UsageError(said["error"]) if said.get("usage") else NeuronPDError(said["error"])
         return str(said["line"])
@@ -146,7 +151,7 @@ class Workers:
         if time.monotonic() - child.began < SHORT_LIFE_SECONDS:
             time.sleep(PAUSE_SECONDS)
         try:
-            self._begin(index)
+            self._hear(self._begin(index))
         except NeuronPDError as error:
             # Its end is the next SIGCHLD, and the next attempt.
             log.error("worker %d cannot serve: %s", index, error)

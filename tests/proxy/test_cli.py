@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -62,6 +63,35 @@ async def test_serves_with_the_token_and_drains_on_sigterm() -> None:
         assert b"secret" not in log
 
 
+async def test_a_draining_proxy_says_so_and_takes_nothing_new() -> None:
+    async with proxied("--drain-seconds=30") as (process, url, _, decode), aiohttp.ClientSession() as session:
+        decode.faults.stall_after = 1
+        async with session.post(url + CHAT, json=chat("hello", stream=True)) as answer:
+            await answer.content.readany()
+            process.send_signal(signal.SIGTERM)
+            await refuses(f"{url}/ready")
+            async with aiohttp.ClientSession() as late:
+                async with late.get(f"{url}/ready") as page:
+                    assert (page.status, (await page.json())["draining"]) == (503, True)
+                async with late.get(f"{url}/health") as page:
+                    assert page.status == 200
+                async with late.post(url + CHAT, json=chat("late")) as turn:
+                    assert (turn.status, turn.headers["retry-after"]) == (503, "1")
+                    assert (await turn.json())["error"]["code"] == "draining"
+            assert process.returncode is None
+        assert await asyncio.wait_for(process.wait(), 20) == 0  # the last client has left
+        assert len(decode.generated) == 1
+
+
+async def refuses(ready: str) -> None:
+    """Until the signal has arrived."""
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(ready) as page:
+                if page.status == 503:
+                    return
+
+
 @pytest.mark.parametrize("hurry", ["--drain-seconds=0.2", "a second signal"])
 async def test_drain_ends(hurry: str) -> None:
     more = [hurry] if hurry.startswith("--") else []
@@ -78,6 +108,12 @@ async def test_drain_ends(hurry: str) -> None:
                 await response.read()
         assert await asyncio.wait_for(process.wait(), 20) == 0
         await until(lambda: decode.cancelled == 1)
+
+
+async def test_as_many_open_files_as_the_user_may_have() -> None:
+    async with proxied() as (process, _, _, _):
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard
 
 
 async def test_port_in_use_is_one_line() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import orjson
+
 from tests.proxy.conftest import chat, running, until
 
 
@@ -15,6 +17,26 @@ async def test_300_streams_reach_d_together_and_health_answers() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_1000_streams_at_once_and_pages_still_answer() -> None:
+    async with running() as cluster:
+        cluster.decode.faults.stall_after = 1
+        streams = [await asyncio.open_connection("127.0.0.1", cluster.proxy.port) for _ in range(1000)]
+        body = orjson.dumps(chat("hello", stream=True))
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        for _, writer in streams:
+            writer.write(head + body)
+        for reader, _ in streams:
+            await reader.readuntil(b"the")
+        assert cluster.decode.active == 1000
+        for page in ("/health", "/ready", "/metrics"):
+            assert (await cluster.get(page)).status == 200
+        for _, writer in streams:
+            writer.transport.abort()
+        await until(lambda: cluster.decode.active == 0)
+        assert not cluster.proxy.client.active
+        assert not cluster.proxy.engines.decode[0].requests
 
 
 async def test_p_is_chosen_by_tokens_in_flight() -> None:

@@ -60,7 +60,7 @@ async def workers(*more: str, count: int = 2) -> AsyncIterator[Running]:
         engines = ["--prefill", prefill.url, "--decode", decode.url, "--port", str(port)]
         process = await start(*engines, "--workers", str(count), *more)
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), 30)
+        line = await asyncio.wait_for(process.stdout.readline(), 120)
         assert line == b"proxy on http://127.0.0.1:%d : 1 prefill, 1 decode, %d workers\n" % (port, count)
         children = psutil.Process(process.pid).children()
         try:
@@ -139,7 +139,7 @@ async def test_sigterm_drains_all_and_a_second_one_stops(hurry: bool) -> None:
             assert all(isinstance(result, aiohttp.ClientPayloadError) for result in results)
         else:
             assert all(reply.endswith(b"data: [DONE]\n\n") for reply in await asyncio.gather(*reads))
-        assert await asyncio.wait_for(proxy.process.wait(), 20) == 0
+        assert await asyncio.wait_for(proxy.process.wait(), 60) == 0
         with pytest.raises(ConnectionRefusedError), socket.socket() as late:
             late.connect(("127.0.0.1", int(proxy.url.rpartition(":")[2])))
 

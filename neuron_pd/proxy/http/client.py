@@ -74,7 +74,7 @@ class Client:
         Raises an UpstreamError. A connection that turns out to be stale is replaced once by a fresh one, unless
         `retry_stale` is false: then StaleConnection, for a request that must not reach the engine twice.
         """
-        pool = self._pools.get(origin) or self._pools.setdefault(origin, Pool(origin))
+        pool = self._pool(origin)
         head = self._head(pool, method, target, headers, body)
         connection = self._take(pool)
         if connection is not None:
@@ -111,6 +111,12 @@ class Client:
         idle = self._pools[connection.origin].idle
         if connection in idle:
             idle.remove(connection)
+
+    def _pool(self, origin: Origin) -> Pool:
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = Pool(origin)
+        return pool
 
     @staticmethod
     def _head(pool: Pool, method: bytes, target: bytes, headers: Iterable[Header] | bytes, body: bytes) -> bytes:
