@@ -11,7 +11,7 @@ from neuron_pd.plan.fit import errors, fit_robustly, planned
 from neuron_pd.plan.observe import Observation, Observations, medians
 from neuron_pd.plan.turn import COLUMNS, Coefficients, Quantity
 
-TOLD_APART = 1.5  # ratio of descriptors a token
+TOLD_APART = 1.5  # ratio of the most descriptors a token to the fewest
 FEWEST_POINTS = 24  # more than twice as many as there are coefficients
 
 
@@ -101,10 +101,10 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
 
 
 def _fit(turns: Sequence[Observation]) -> Coefficients:
-    """A descriptor's cost can be told from a byte's only where runs have blocks of different sizes."""
+    """A descriptor's cost can be told from a byte's only where reads of as many bytes had different numbers of them."""
     points = [point for turn in turns for point in turn.points]
-    densities = {point.layout.descriptors_per_token for point in points}
-    told_apart = min(densities) > 0 and max(densities) > TOLD_APART * min(densities)
+    densities = [point.layout.descriptors_per_token for point in points if point.quantity is Quantity.TRANSFER]
+    told_apart = bool(densities) and 0 < TOLD_APART * min(densities) < max(densities)
     return fit_robustly(points, [name for name in COLUMNS if told_apart or name != "per_descriptor"])
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
 from statistics import median
@@ -118,6 +118,9 @@ def _observation(record: Record, layout: Layout) -> Observation | None:
     report = record.report
     if report is None or record.hand_off is None or record.ttft_ms is None or record.prefill_ms is None:
         return None
+    if report.reused and record.read_back:
+        blocks = report.reused / layout.block_size
+        layout = replace(layout, descriptors_per_block=record.read_back.descriptors / blocks)
     lacking = round(record.hand_off.bytes / layout.bytes_per_token)
     turn = Turn(report.prompt, report.reused, report.local, max(0, report.prompt - lacking))
     measured = {Quantity.PREFILL: record.prefill_ms, Quantity.TTFT: record.ttft_ms}

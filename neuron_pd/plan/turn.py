@@ -28,7 +28,8 @@ class Quantity(StrEnum):
 class Layout:
     """How KV lies in memory: bytes a token, tokens a block, and NIXL descriptors a block (0 where that is not known).
 
-    A descriptor is one contiguous piece of a block: a layer's K or V, or what a model keeps in their place.
+    A descriptor is one contiguous piece of memory: a layer's K or V of a block, or of several blocks that lie side by
+    side.
     """
 
     bytes_per_token: float

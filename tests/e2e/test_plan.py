@@ -28,7 +28,9 @@ def test_a_sweep_of_real_engines_makes_a_calibration_that_plans(cluster: Cluster
     made = json.loads((tmp_path / "calibration.json").read_text())
     assert (made["model"], made["instance"], made["block_size"]) == ("tiny", "cpu", 128)
     assert made["bytes_per_token"] == 2 * 8 * 4 * 64 * 4  # K and V, layers, heads, head dimension, bytes of a float32
-    assert made["descriptors_per_block"] == 2 * 8  # a layer's K, and its V
+    assert (
+        0 < made["descriptors_per_block"] <= 2 * 8
+    )  # a layer's K, and its V, or several blocks' that lie side by side
     assert made["pool_tokens"] > 10_000
     assert made["held_out"]["turns"] == made["held_out"]["fitted_on"] == 6
     assert all(value >= 0 for value in made["coefficients"].values())

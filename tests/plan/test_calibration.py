@@ -40,13 +40,13 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         read(tmp_path / "none.json")
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-32B", "qwen3-32b", "GLM-5-FP8"])
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-32B", "qwen3-32b", "GLM-5-FP8", "tiny"])
 def test_models_are_found_by_full_and_short_name(name: str) -> None:
     assert find(name, None).model.lower().endswith(name.lower().rpartition("/")[2])
 
 
 def test_unknown_models_and_instances_name_what_there_is() -> None:
-    with pytest.raises(UsageError, match=r"no calibration for model 'gpt'.*Qwen/Qwen3-32B, zai-org/GLM-5-FP8"):
+    with pytest.raises(UsageError, match=r"no calibration for model 'gpt'.*Qwen/Qwen3-32B, tiny, zai-org/GLM-5-FP8"):
         find("gpt", None)
     with pytest.raises(UsageError, match=r"no calibration on instance 'moon'.*p5en\.48xlarge"):
         find("qwen3-32b", "moon")
