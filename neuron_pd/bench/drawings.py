@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_pd.bench.figures import LengthRow, later_turns, setting_of, summary
+from neuron_pd.bench.figures import LengthRow, held, later_turns, setting_of, summary
 from neuron_pd.bench.records import OFF, ON, Cell, Record, Setting, Transfers
 from neuron_pd.bench.split import LABELS
 
@@ -115,12 +115,12 @@ def draw_split(axes: Any, drawing: Drawing) -> None:
 
 
 def draw_reuse(axes: Any, drawing: Drawing) -> None:
-    """The share of each turn's prompt that was read from D, turn by turn."""
+    """The share of each turn's prompt that D held and nobody computed, turn by turn."""
     shares: dict[Setting, dict[int, list[float]]] = {}
     for record in drawing.records:
         if record.leg == ON and record.ok and record.report and record.report.prompt:
             turns = shares.setdefault(record.setting, {})
-            turns.setdefault(record.turn, []).append(100 * record.report.reused / record.report.prompt)
+            turns.setdefault(record.turn, []).append(100 * held(record) / record.report.prompt)
     for number, (setting, turns) in enumerate(sorted(shares.items())):
         x = sorted(turns)
         y = [sum(turns[turn]) / len(turns[turn]) for turn in x]

@@ -12,6 +12,7 @@ from typing import Any
 from neuron_pd.bench.records import OFF, ON, Cell, Record, Setting, Transfers
 from neuron_pd.bench.split import Split, split
 from neuron_pd.bench.spread import Interval, Ratio, quartiles, ratio_of_medians
+from neuron_pd.core.decision import Path
 
 Number = Callable[[Record], float | None]
 
@@ -149,6 +150,14 @@ def ttfts(records: Iterable[Record]) -> dict[Hashable, float]:
     return {same_words(record): record.ttft_ms for record in records if record.ttft_ms is not None}
 
 
+def held(record: Record) -> int:
+    """Tokens of the prompt that D held and nobody computed: read by P, or used by D itself on a direct turn."""
+    report = record.report
+    if report is None:
+        return 0
+    return report.local if report.path == Path.DIRECT else report.reused
+
+
 def transfer_ms(record: Record) -> float | None:
     """The turn's D→P read in milliseconds: 0.0 where nothing was read, None where it is not known."""
     return None if record.read_back is None else record.read_back.mean_ms
@@ -185,10 +194,10 @@ def warnings(records: Sequence[Record]) -> list[str]:
         found.append(f"{failed} of {len(records)} requests failed; the figures are over the others.")
     if any(record.report and record.report.reused for record in records if record.leg == OFF):
         found.append("OFF turns reused KV: the proxy does not honour X-Neuron-PD-Reuse, so OFF is no baseline.")
-    if any(record.report and record.report.local for record in records):
+    if any(record.report and record.report.local and record.report.path != Path.DIRECT for record in records):
         found.append("The prefill engine found prompts in its own prefix cache: OFF is not a full recompute.")
     on = later_turns(records, ON)
-    unused = [record for record in on if record.report and not record.report.reused]
+    unused = [record for record in on if record.report and not held(record)]
     if unused:
         found.append(f"{len(unused)} of {len(on)} ON turns reused nothing (see the decisions).")
     equal, total = answers(records)

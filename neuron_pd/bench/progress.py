@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from neuron_pd.bench.records import OFF, Record
 from neuron_pd.bench.sweep import Progress as OnStep
 from neuron_pd.bench.sweep import Step
+from neuron_pd.core.decision import Path
 
 
 @contextmanager
@@ -57,6 +58,8 @@ def served(record: Record) -> str:
     report = record.report
     if report is None:
         return ""
+    if report.path == Path.DIRECT:
+        return f"decoded directly, {report.local:,} of {report.prompt:,} tokens held"
     if report.reused:
         return f"read {report.reused:,} of {report.prompt:,} tokens back"
     return "" if record.leg == OFF else f"recomputed ({report.reason})"

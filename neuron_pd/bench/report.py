@@ -16,7 +16,7 @@ CAPTIONS = {
     "prefill": "Duration of the prefill leg by prompt length, reuse off beside on, the latter split into KV transfer"
     " and the rest; the values are in the table below",
     "split": "The mean time to first token with reuse by what it is spent on; the values are in the table below",
-    "reuse": "The share of each turn's prompt that was read from the decode engine, by turn",
+    "reuse": "The share of each turn's prompt that the decode engine held and nobody computed, by turn",
     "distribution": "Quartiles and extremes of the time to first token, reuse off beside on, by prompt length",
     "bandwidth": "Megabytes a second of each transfer against its size, in both directions",
     "decisions": "How many turns with reuse were read back or recomputed and why, by turn",

@@ -84,8 +84,7 @@ async def run_sweep(
     """Measure the plan's cells, those in `done` aside; every record goes to `sink` as soon as it is there.
 
     A failed turn is recorded and ends its conversation. `limit_link` is called with each of the plan's links before it
-    is measured. UsageError when the plan does not fit the server, EngineError
-    when a warm-up fails.
+    is measured. UsageError when the plan does not fit the server, EngineError when a warm-up fails.
     """
     token = token or control_token()
     says = workload(plan.workload, plan.time_scale)

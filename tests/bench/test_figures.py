@@ -4,6 +4,7 @@ from neuron_pd.bench import figures
 from neuron_pd.bench.figures import LengthRow
 from neuron_pd.bench.records import Cell, Phases, Setting, Transfers
 from neuron_pd.bench.spread import Interval, Ratio
+from neuron_pd.core.transfer import TurnReport
 
 from .making import both_legs, read, record, report
 
@@ -160,3 +161,10 @@ def test_transfers_of_requests_under_way_together_are_those_of_their_cells() -> 
     cells = [Cell(leg, setting, 0, 8, 0, 9.0, Transfers(4, 0.2, 4e6), None) for leg in ("on", "on", "off")]
     (row,) = figures.summary(records, cells)
     assert (row.transfer_ms_on, row.transfer_bytes_on) == (50.0, 1_000_000)
+
+
+def test_a_direct_turn_reuses_what_d_holds() -> None:
+    direct = TurnReport("direct", "cost", 1000, 900, 0, 0, 900)
+    assert figures.held(record(report=direct)) == 900
+    assert figures.held(record(report=report(500))) == 500
+    assert figures.warnings([record(report=direct)]) == []

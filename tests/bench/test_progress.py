@@ -3,6 +3,7 @@ from rich.console import Console
 from neuron_pd.bench.progress import doing, line, live
 from neuron_pd.bench.records import Setting
 from neuron_pd.bench.sweep import Step
+from neuron_pd.core.transfer import TurnReport
 
 from .making import record, report
 
@@ -16,6 +17,11 @@ def test_a_line_for_each_turn() -> None:
     assert line(record("on", 4096, 2, 2.5, report=report(0))).endswith("TTFT   2,500 ms  recomputed (not_offered)")
     assert line(record("off", 4096, 2, 2.5, report=report(0))).endswith("TTFT   2,500 ms")
     assert line(record(first_token=None)).endswith("TTFT        –")
+
+
+def test_a_direct_turn_says_what_d_held() -> None:
+    direct = TurnReport("direct", "cost", 4300, 4000, 0, 0, 4000)
+    assert line(record("on", 4096, 2, 0.3, report=direct)).endswith("decoded directly, 4,000 of 4,300 tokens held")
 
 
 def test_a_failed_turn_shows_its_error_as_it_is() -> None:
