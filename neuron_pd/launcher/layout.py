@@ -4,7 +4,9 @@ Engines of one role stand side by side. On one machine prefill takes cores from 
 last one down, so that neither needs to know how many the other has.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 from neuron_pd.errors import UsageError
@@ -69,10 +71,7 @@ def check_apart(request: Request, own: Layout, instance: Instance, peer_settings
     """On one machine: UsageError when this engine and one of the other role would be in each other's place."""
     if not request.one_machine:
         return
-    other = replace(
-        request, role=request.peer, index=0, port=None, side_channel_port=None, cores=None, host=None,
-        prefill_host=request.decode_host, decode_host=request.prefill_host,
-    )  # fmt: skip
+    other = replace(request, role=request.peer, index=0, port=None, side_channel_port=None, cores=None)
     peer = lay_out(other, instance, peer_settings)
     if own.port == peer.port:
         raise UsageError(f"port {own.port} is {request.peer}'s on this machine: give --port another")
@@ -81,13 +80,19 @@ def check_apart(request: Request, own: Layout, instance: Instance, peer_settings
             f"side-channel port {min(common)} is {request.peer}'s on this machine (an engine takes one for each "
             "data-parallel rank): give --side-channel-port another"
         )
-    if instance.accelerator == "cpu" or not (own.cores and peer.cores):
+    check_cores_apart({request.role: own, request.peer: peer}, instance)
+
+
+def check_cores_apart(layouts: Mapping[str, Layout], instance: Instance) -> None:
+    """UsageError when two engines of one machine share an accelerator's core. CPU cores may be shared."""
+    if instance.accelerator == "cpu":
         return
-    if common := set(parse_cores(own.cores)) & set(parse_cores(peer.cores)):
-        raise UsageError(
-            f"{request.role} on cores {own.cores} and {request.peer} on {peer.cores} share core {min(common)} of this "
-            "machine: lower --tensor-parallel-size (behind --), or choose other --cores"
-        )
+    for (one, own), (other, peer) in combinations(layouts.items(), 2):
+        if common := set(parse_cores(own.cores)) & set(parse_cores(peer.cores)):
+            raise UsageError(
+                f"{one} on cores {own.cores} and {other} on {peer.cores} share core {min(common)} of this machine: "
+                "lower --tensor-parallel-size (behind --), or choose other --cores"
+            )
 
 
 def _channels(layout: Layout) -> range:

@@ -9,6 +9,7 @@ from typing import Final
 from neuron_pd.core.control import TOKEN_FILE_ENV, control_token
 from neuron_pd.errors import UsageError
 from neuron_pd.launcher.cores import available_cores, format_cores, parse_cores
+from neuron_pd.launcher.layout import check_cores_apart
 from neuron_pd.launcher.packages import check_engine_packages
 from neuron_pd.launcher.ports import check_distinct, check_port_free, reserve_port
 from neuron_pd.launcher.resources import GIB, available_memory, resident_memory
@@ -50,6 +51,7 @@ def check_topology(topology: Topology) -> None:
     ports = [port for spec in engines for port in _engine_ports(spec)]
     ports.append((topology.proxy_host, topology.proxy_port, "the proxy (--proxy-port)"))
     check_distinct(ports)
+    check_cores_apart({spec.role: spec.layout for spec in engines}, topology.prefill.instance)
     check_engine_packages(topology.prefill.instance.accelerator)
     for spec in engines:
         check_settings(spec)

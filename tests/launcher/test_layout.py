@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from neuron_pd.errors import UsageError
 from neuron_pd.launcher.cores import parse_cores
+from neuron_pd.launcher.layout import check_cores_apart
 from neuron_pd.launcher.serve import ServeSpec, check_against_peer
 from tests.launcher.engines import ONE_NODE, engine
 
@@ -111,6 +112,17 @@ def test_a_model_that_fills_the_node_does_not_share_it() -> None:
     with pytest.raises(UsageError, match="prefill on cores 0-7 and decode on 0-7 share core 0"):
         check_against_peer(engine("p5en.48xlarge", **ONE_NODE))
     check_against_peer(engine("p5en.48xlarge", "prefill", "-tp", "4", **ONE_NODE))
+
+
+def test_cores_of_a_whole_topology_are_apart_and_those_of_a_cpu_may_be_shared() -> None:
+    for instance, shared in (("cpu", False), ("p5en.48xlarge", True)):
+        specs = [engine(instance, role, model="owner/name", cores="0-7", **ONE_NODE) for role in ("prefill", "decode")]
+        layouts = {spec.role: spec.layout for spec in specs}
+        if shared:
+            with pytest.raises(UsageError, match="prefill on cores 0-7 and decode on 0-7 share core 0 of this machine"):
+                check_cores_apart(layouts, specs[0].instance)
+        else:
+            check_cores_apart(layouts, specs[0].instance)
 
 
 def test_a_part_of_the_gpus_is_made_visible_and_all_of_them_need_nothing() -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from neuron_pd.errors import MissingDependency, UsageError
-from neuron_pd.launcher.neuron_packages import INSTALL, check_neuron_packages, check_package, check_plugin
+from neuron_pd.launcher.neuron_packages import (
+    INSTALL,
+    SDKS,
+    Sdk,
+    check_neuron_packages,
+    check_package,
+    check_plugin,
+)
 
 REAL = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: AWS Neuron\n"
 # As the placeholder packages of the public index have it.
@@ -78,6 +85,12 @@ def test_a_plugin_of_an_older_vllm_goes_with_upstreams_connector_only(
 @pytest.mark.parametrize("version", ["0.29.0.1.2.0", "0.32.1"])
 def test_a_plugin_of_a_tested_vllm(version: str) -> None:
     check_plugin(version)
+
+
+@pytest.mark.parametrize("sdk", SDKS, ids=[sdk.release for sdk in SDKS])
+def test_the_page_says_what_fits_together(sdk: Sdk) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trainium.md").read_text()
+    assert f"| {sdk.release} | {sdk.plugin} | {sdk.vllm} | {sdk.nixl}" in page
 
 
 def test_the_line_is_the_one_that_pyproject_gives() -> None:
