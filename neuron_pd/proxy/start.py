@@ -165,7 +165,8 @@ class Starter:
         new = history.added(self.call.body, known.handle)
         if new is None:
             return None
-        offered = Offered(lease.tokens, ways.tokens(len(new)), self._local(prefill), decode.requests)
+        tokens = ways.tokens(len(new))
+        offered = Offered(lease.tokens, tokens, self._local(prefill), decode.requests, prefill.load)
         return offered if ways.serve_directly(prefill.meters, decode.meters, offered) else None
 
     # ---- P's part

@@ -50,12 +50,16 @@ class Meters:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A turn that D could serve alone, in tokens: `held` leading ones are at D, `new` follow; P holds `local`."""
+    """A turn that D could serve alone, in tokens: `held` leading ones are at D, `new` follow; P holds `local`.
+
+    `others` is how many replies D is streaming, `queued` how many tokens P has to compute before it gets to this turn.
+    """
 
     held: int
     new: int
     local: int
-    others: int  # replies that D is streaming
+    others: int
+    queued: int = 0
 
 
 class Ways:
@@ -119,4 +123,6 @@ class Ways:
             direct=decode.prefill.cost or computing,
             others=turn.others,
         )
-        return cheapest(expected(Prompt(turn.held + turn.new, turn.held, turn.local), costs)) is Path.DIRECT
+        waiting = computing.per_token * turn.queued
+        ways = expected(Prompt(turn.held + turn.new, turn.held, turn.local), costs)
+        return cheapest({way: cost + (way is not Path.DIRECT) * waiting for way, cost in ways.items()}) is Path.DIRECT

@@ -71,6 +71,15 @@ def test_auto_weighs_what_is_new_and_who_waits() -> None:
     assert not ways.serve_directly(prefill, decode, Offered(8000, 50, 0, 0))
 
 
+def test_auto_counts_what_waits_at_p() -> None:
+    ways, prefill, decode = Ways(Direct.AUTO), measured(), Meters()
+    for tokens in (50, 100, 200, 400):
+        ways.served(decode, Offered(0, tokens, 0, 0), 0.5 + tokens * 1e-3)
+    turn = Offered(8000, 50, 0, 0)
+    assert not ways.serve_directly(prefill, decode, turn)
+    assert ways.serve_directly(prefill, decode, replace(turn, queued=20_000))
+
+
 def test_a_p_that_still_holds_the_prefix_need_not_read() -> None:
     ways, prefill, decode = Ways(Direct.AUTO), measured(), Meters()
     for tokens in (50, 100, 200, 400):
