@@ -139,7 +139,7 @@ class FakeKubernetes:
 
 
 def pod(name: str, role: str, **changes: Any) -> JSON:
-    labels = {"app.kubernetes.io/name": "neuron-pd", "app.kubernetes.io/component": role, "app": "qwen"}
+    labels = {"neuron-pd/role": role, "app": "qwen"}
     metadata: JSON = {"name": name, "uid": f"uid-{name}", "labels": labels}
     metadata["labels"].update(changes.get("labels", {}))
     if "annotations" in changes:

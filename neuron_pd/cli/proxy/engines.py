@@ -30,7 +30,7 @@ if TYPE_CHECKING:
                  help="Host of an engine's KV side channel, where it is not the URL's. Repeatable."),
     click.option("--pools", "pools_file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
                  help="Engines in a YAML file, read again when it changes and on SIGHUP."),
-    click.option("--kubernetes", is_flag=True, help="Engines are the pods that `launch --format k8s` makes."),
+    click.option("--kubernetes", is_flag=True, help="Engines are pods with the label neuron-pd/role."),
     click.option("--kubernetes-namespace", default="", metavar="NAME", help="Their namespace. [the proxy's own]"),
     click.option("--kubernetes-selector", default="", metavar="LABELS", help="Further labels that they have."),
     click.option("--linger-seconds", default=60.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",

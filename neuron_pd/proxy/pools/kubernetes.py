@@ -1,11 +1,8 @@
 """Engines as pods with a label, listed and watched through the Kubernetes API.
 
-    metadata.labels       app.kubernetes.io/name: neuron-pd
-                          app.kubernetes.io/component: prefill | decode
-    metadata.annotations  neuron-pd/port (else the container port named api or http, else the first one)
+    metadata.labels       neuron-pd/role: prefill | decode, as `neuron-pd launch --format k8s` prints it
+    metadata.annotations  neuron-pd/port (else the container port named http, else the first one)
                           neuron-pd/kv-host (else the pod's address)
-
-These are the labels of what `neuron-pd launch --format k8s` prints.
 
 A pod is a member while it is Running, has an address and is not being deleted; whether it serves, the proxy's own
 health checks say. Needs `list` and `watch` on pods for the proxy's service account, and the extra `kubernetes`.
@@ -30,9 +27,7 @@ from neuron_pd.proxy.pools.source import Member, Members, SourceError
 if TYPE_CHECKING:
     import httpx
 
-NAME, ROLE = "app.kubernetes.io/name", "app.kubernetes.io/component"
-PORT, KV_HOST = "neuron-pd/port", "neuron-pd/kv-host"
-PORT_NAMES = ("api", "http")
+ROLE, PORT, KV_HOST = "neuron-pd/role", "neuron-pd/port", "neuron-pd/kv-host"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 WATCH_SECONDS = 300  # the server ends a watch after this long, and it is taken up where it ended
 ANSWER_SECONDS = 10.0
@@ -75,7 +70,7 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """Pods with our labels, and with `selector` where there is more to tell them by; "" is the own namespace."""
+    """Pods with the role label, and with `selector` where there is more to tell them by; "" is the own namespace."""
 
     namespace: str = ""
     selector: str = ""
@@ -94,7 +89,7 @@ class Kubernetes:
     @property
     def labels(self) -> str:
         """The label selector that the API is asked for."""
-        roles = f"{NAME}=neuron-pd,{ROLE} in ({', '.join(Role)})"
+        roles = f"{ROLE} in ({', '.join(Role)})"
         return f"{roles},{self.selector}" if self.selector else roles
 
     async def watch(self) -> AsyncIterator[Members]:
@@ -196,7 +191,7 @@ def member_of(pod: Mapping[str, Any]) -> Member | None:
 
 def _port(notes: Mapping[str, str], spec: Mapping[str, Any]) -> int | None:
     ports = [port for container in spec.get("containers", ()) for port in container.get("ports") or ()]
-    named = [port["containerPort"] for port in ports if port.get("name") in PORT_NAMES]
+    named = [port["containerPort"] for port in ports if port.get("name") == "http"]
     given = notes.get(PORT) or next(iter([*named, *(port["containerPort"] for port in ports)]), None)
     text = str(given)
     return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None

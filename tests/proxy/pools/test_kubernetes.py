@@ -45,9 +45,7 @@ async def test_joins_changes_and_leaves_are_followed(api: FakeKubernetes, tmp_pa
     await api.delete("d-0")
     assert named(await anext(watch)) == []
     listed, *watched = [query for _, query in api.requests]
-    assert listed == {
-        "labelSelector": "app.kubernetes.io/name=neuron-pd,app.kubernetes.io/component in (prefill, decode)"
-    }
+    assert listed == {"labelSelector": "neuron-pd/role in (prefill, decode)"}
     assert [query["resourceVersion"] for query in watched] == ["101"]
     assert watched[0]["allowWatchBookmarks"] == "true"
 
@@ -56,7 +54,6 @@ async def test_labels_decide(api: FakeKubernetes, tmp_path: Path) -> None:
     await api.apply("p-0", "prefill", ip="10.0.0.1")
     await api.apply("p-1", "prefill", ip="10.0.0.2", labels={"app": "other"})
     await api.apply("x", "router", ip="10.0.0.3")
-    await api.apply("y", "prefill", ip="10.0.0.4", labels={"app.kubernetes.io/name": "postgres"})
     watch = source(api, tmp_path, "app=qwen").watch()
     assert named(await anext(watch)) == ["prefill http://10.0.0.1:8100"]
     await api.apply("p-0", "prefill", ip="10.0.0.1", labels={"app": "other"})
@@ -142,7 +139,7 @@ def test_in_a_cluster() -> None:
         ({"ports": []}, None, None),
         ({"annotations": {"neuron-pd/port": "http"}}, None, None),
         ({"phase": "Succeeded"}, None, None),
-        ({"labels": {"app.kubernetes.io/component": "router"}}, None, None),
+        ({"labels": {"neuron-pd/role": "router"}}, None, None),
     ],
 )
 def test_what_a_pod_says(changes: dict[str, object], url: str | None, kv_host: str | None) -> None:
@@ -162,5 +159,3 @@ def test_the_pods_that_launch_makes_are_found(role: Role) -> None:
     running = {**template, "metadata": {**template["metadata"], "uid": "u", "name": "n"}}
     member = member_of({**running, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
     assert member == Member(role, Target(Origin("10.0.0.1", spec.port), "10.0.0.1"))
-    wanted = dict(part.split("=") for part in Kubernetes().labels.split(",") if "=" in part)
-    assert wanted.items() <= template["metadata"]["labels"].items()
