@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -51,7 +50,7 @@ class Conversation:
     @classmethod
     def of(cls, seed: int, number: int) -> "Conversation":
         random = Random(f"{seed}/{number}")
-        opening = words(f"opening/{random.randrange(OPENINGS)}", random.randrange(100, 900))
+        opening = words(f"opening/{random.randrange(OPENINGS)}", random.randrange(100, 500))
         return cls(number, random, [{"role": "system", "content": opening}])
 
     def identity(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -74,7 +73,7 @@ class Conversation:
         self.messages.append({"role": "assistant", "content": reply})
 
     def _ask(self) -> None:
-        self.messages.append({"role": "user", "content": self._words(20, 300)})
+        self.messages.append({"role": "user", "content": self._words(20, 160)})
 
     def _edit(self) -> None:
         """One message gets another word somewhere; what came after it may stay or go."""
@@ -167,26 +166,29 @@ def _body(messages: Messages) -> dict[str, Any]:
     return {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": REPLY_TOKENS, "ignore_eos": True}
 
 
-async def hold_all(running: Running, numbers: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
-    """Hold these conversations, `options.at_once` at a time; what was seen."""
+async def hold_all(running: Running, options: argparse.Namespace) -> dict[str, Any]:
+    """Hold the conversations that are asked for, `options.at_once` at a time, while there are minutes left."""
     started = time.monotonic()
+    numbers = iter(range(options.first, options.first + options.count))
+    held = 0
     async with session() as http:
         trial = Trial(http, running, options.turns)
-        free = asyncio.Semaphore(options.at_once)
 
-        async def hold(number: int) -> None:
-            async with free:
+        async def hold_one_after_the_other() -> None:
+            nonlocal held
+            while time.monotonic() - started < 60 * options.minutes and (number := next(numbers, None)) is not None:
+                held += 1
                 await trial.hold(Conversation.of(options.seed, number))
 
-        await asyncio.gather(*(hold(number) for number in numbers))
-        held = await _held(running)
+        await asyncio.gather(*(hold_one_after_the_other() for _ in range(options.at_once)))
     return {
-        "conversations": len(numbers),
+        "first": options.first,
+        "conversations": held,
         "equal": trial.seen["turns"] - len(trial.wrong),
         "distinct_answers": len(trial.answers),
         "seconds": round(time.monotonic() - started),
         **trial.seen,
-        "held": held,
+        "held": await _held(running),
         "wrong": trial.wrong,
     }
 
@@ -213,7 +215,7 @@ def engines(options: argparse.Namespace) -> Topology:
         recompute_threshold=1,
         retention=options.retention,
         decoder_kv_blocks_ttl=PIN_SECONDS,
-        extra_args=("--block-size", str(BLOCK_SIZE)),
+        extra_args=("--block-size", str(BLOCK_SIZE), "--max-num-seqs", str(options.at_once)),
         prefill_prefix_caching=False,
         proxy_port=port,
         prefill_port=port + 1,
@@ -231,7 +233,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     check_topology(topology)
     with live(Console(stderr=True)) as progress:
         async with Supervisor(topology, progress) as running:
-            return await hold_all(running, range(options.first, options.first + options.count), options)
+            return await hold_all(running, options)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -239,8 +241,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ci.random_conversations", description=summary)
     parser.add_argument("--count", type=int, default=1000, help="conversations (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="number of the first (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=60, help="start none after these (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=4, help="turns of each (default: %(default)s)")
-    parser.add_argument("--at-once", type=int, default=8, help="held side by side (default: %(default)s)")
+    parser.add_argument("--at-once", type=int, default=16, help="held side by side (default: %(default)s)")
     parser.add_argument("--retention", choices=("lease", "pin"), default="lease")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found")
