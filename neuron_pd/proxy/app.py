@@ -33,7 +33,7 @@ from neuron_pd.proxy.probe import Probe, control_headers
 from neuron_pd.proxy.relay import BrokenOff
 from neuron_pd.proxy.sessions import SESSIONS, end_session
 from neuron_pd.proxy.settings import Pools, Settings
-from neuron_pd.proxy.siblings import STATE, Seat, Siblings
+from neuron_pd.proxy.siblings import PART, STATE, Seat, Siblings
 from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.tenants import Anyone, Keys, Tenant, Tenants
 from neuron_pd.proxy.turn import Router, Turn
@@ -147,8 +147,10 @@ class Proxy:
         path = request.path
         if path in PAGES:
             return await self._page(request, responder)
-        if path in ui.PAGES:
-            return ui.answer(request, responder, self.roster, self.metrics, self.store)
+        if path == ui.PAGE:
+            return ui.page(request, responder)
+        if path == ui.STATE:
+            return await self._live(responder)
         if path in engine_calls.CALLS:
             return await self._call(request, responder)
         if self.server.draining:
@@ -185,10 +187,16 @@ class Proxy:
             if request.target == STATE:
                 said = {**admin.readiness(self.roster, self.server.draining), "metrics": self.metrics.state()}
                 responder.send(200, [JSON], orjson.dumps(said))
+            elif request.target == PART:
+                responder.send(200, [JSON], orjson.dumps(ui.part(self.roster, self.metrics, self.store)))
             else:
                 responder.send(200, [JSON], engine_calls.carry_out(self.roster, self.settings.token, request))
         except Refusal as refusal:
             responder.send(refusal.status, refusal.headers, refusal.body)
+
+    async def _live(self, responder: Responder) -> int:
+        own = ui.part(self.roster, self.metrics, self.store)
+        return ui.state(responder, self.roster, [own, *await self.siblings.states(PART)])
 
     async def _page(self, request: Request, responder: Responder) -> int:
         if request.method not in (b"GET", b"HEAD"):

@@ -1,6 +1,7 @@
 """The last turns, for the page at /ui: times, tokens and reasons, nothing of a client."""
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 KEPT = 256
@@ -31,19 +32,23 @@ class Recent:
     def add(self, turn: Finished) -> None:
         self._turns.append(turn)
 
-    def summary(self) -> dict[str, Any]:
-        """Rates and quantiles over all that is kept, and the last few turns, the newest first."""
-        turns = list(self._turns)
-        good = [turn for turn in turns if turn.status == 200]
-        first = sorted(turn.first_token for turn in good if turn.first_token is not None)
-        return {
-            "turns": len(turns),
-            "failed": len(turns) - len(good),
-            "hits": sum(turn.outcome == "hit" for turn in good),
-            "first_token_ms": {"p50": quantile(first, 0.5), "p95": quantile(first, 0.95)},
-            "prefill_ms": {"p50": quantile(sorted(turn.prefill for turn in good if turn.prefill), 0.5)},
-            "last": [turn._asdict() for turn in reversed(turns[-SHOWN:])],
-        }
+    def __iter__(self) -> Iterator[Finished]:
+        return iter(self._turns)
+
+
+def summary(turns: Iterable[Finished]) -> dict[str, Any]:
+    """Rates and quantiles over the last `KEPT` turns, and the last few of them, the newest first."""
+    latest = sorted(turns, key=lambda turn: turn.at)[-KEPT:]
+    good = [turn for turn in latest if turn.status == 200]
+    first = sorted(turn.first_token for turn in good if turn.first_token is not None)
+    return {
+        "turns": len(latest),
+        "failed": len(latest) - len(good),
+        "hits": sum(turn.outcome == "hit" for turn in good),
+        "first_token_ms": {"p50": quantile(first, 0.5), "p95": quantile(first, 0.95)},
+        "prefill_ms": {"p50": quantile(sorted(turn.prefill for turn in good if turn.prefill), 0.5)},
+        "last": [turn._asdict() for turn in reversed(latest[-SHOWN:])],
+    }
 
 
 def quantile(ordered: list[float], share: float) -> float | None:

@@ -17,7 +17,7 @@ from neuron_pd.proxy.http import Client, Header, Origin, Request, Timeouts, Upst
 
 PATIENCE = Timeouts(1.0, 1.0, 1.0)
 JOURNAL = "calls.jsonl"
-STATE = b"/state"
+STATE, PART = b"/state", b"/part"  # readiness and counts; a share of the live page
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Siblings:
             others = (index for index in range(seat.count) if index != seat.index)
             self._origins = [Origin(f"{seat.folder}/{index}.sock", 0) for index in others]
 
-    async def states(self) -> list[dict[str, Any]]:
+    async def states(self, target: bytes = STATE) -> list[dict[str, Any]]:
         """What the others say of themselves; one that gives no answer, because it is being replaced, is left out."""
-        answers = await asyncio.gather(*(self._ask(origin, b"GET", STATE, [], b"") for origin in self._origins))
+        answers = await asyncio.gather(*(self._ask(origin, b"GET", target, [], b"") for origin in self._origins))
         return [orjson.loads(answer) for answer in answers if answer is not None]
 
     async def pass_on(self, request: Request, headers: list[Header]) -> None:

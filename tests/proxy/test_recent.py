@@ -3,23 +3,30 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_pd.proxy.recent import KEPT, SHOWN, Finished, Recent, quantile
+from neuron_pd.proxy.recent import KEPT, SHOWN, Finished, Recent, quantile, summary
 
 
 def turn(total: float, status: int = 200, outcome: str = "hit", first: float | None = 5.0) -> Finished:
-    return Finished(1.0, "read_back", outcome, "verified", status, 100, 64, 10.0, first, total)
+    return Finished(total % 1e6, "read_back", outcome, "verified", status, 100, 64, 10.0, first, total)
 
 
 def test_rates_and_the_newest_first() -> None:
     recent = Recent()
-    assert recent.summary()["first_token_ms"] == {"p50": None, "p95": None}
+    assert summary(recent)["first_token_ms"] == {"p50": None, "p95": None}
     for index in range(KEPT + 10):
         recent.add(turn(float(index), outcome="hit" if index % 2 else "miss"))
     recent.add(turn(-1.0, status=503, first=None))
-    summary = recent.summary()
-    assert (summary["turns"], summary["failed"], summary["hits"]) == (KEPT, 1, KEPT // 2)
-    assert [one["total"] for one in summary["last"]][:3] == [-1.0, KEPT + 9.0, KEPT + 8.0]
-    assert len(summary["last"]) == SHOWN
+    found = summary(recent)
+    assert (found["turns"], found["failed"], found["hits"]) == (KEPT, 1, KEPT // 2)
+    assert [one["total"] for one in found["last"]][:3] == [-1.0, KEPT + 9.0, KEPT + 8.0]
+    assert len(found["last"]) == SHOWN
+
+
+def test_several_workers_turns_are_put_in_order_and_the_latest_count() -> None:
+    one, other = ([turn(float(index)) for index in range(start, 2 * KEPT, 2)] for start in (0, 1))
+    found = summary([*one, *other])
+    assert found["turns"] == KEPT
+    assert [shown["total"] for shown in found["last"]] == [float(2 * KEPT - 1 - index) for index in range(SHOWN)]
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 0.95]))

@@ -1,13 +1,14 @@
 """Several processes on one port, as a person starts them."""
 
 import asyncio
+import json
 import os
 import re
 import signal
 import socket
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,20 @@ def test_sockets_share_a_port() -> None:
 def test_how_a_worker_ended() -> None:
     assert ended(9) == "by signal 9"
     assert ended(256) == "with status 1"
+
+
+async def test_whichever_worker_is_asked_the_page_shows_what_all_do() -> None:
+    turns = 6
+    async with workers() as running, AsyncExitStack() as stack:
+        running.decode.faults.stall_after = 1
+        for number in range(turns):
+            session = await stack.enter_async_context(aiohttp.ClientSession())  # a connection of its own
+            streaming = await stack.enter_async_context(
+                session.post(running.url + CHAT, json=chat(f"turn {number}", stream=True))
+            )
+            assert await streaming.content.readany()
+        for _ in range(4):
+            status, answer = await running.ask("GET", "/ui/state")
+            state = json.loads(answer)
+            assert (status, state["streams"]) == (200, turns)
+            assert [engine["in_flight"] for engine in state["engines"]] == [0, turns]
