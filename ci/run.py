@@ -23,7 +23,11 @@ COMPANIONS = ("torchvision", "torchaudio", "torchcodec")  # asked for by vLLM's 
 
 @dataclass(frozen=True)
 class Leg:
-    """One row of matrix.yaml. `environment` is for its tests; `modules` are run after them."""
+    """One row of matrix.yaml.
+
+    `environment` is for its tests; `within` is a module that runs them where they can work (ci.libfabric); `modules` are
+    run after them.
+    """
 
     name: str
     vllm: str
@@ -31,6 +35,7 @@ class Leg:
     tests: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    within: str = ""
 
     def run(self, junit: Path | None) -> bool:
         """Install and test; whether all passed."""
@@ -43,7 +48,8 @@ class Leg:
             subprocess.run([*pip, "install", *wanted], check=True)
             subprocess.run([*pip, "uninstall", "--yes", *COMPANIONS], check=True)
             report = [] if junit is None else [f"--junitxml={junit / self.name}.xml"]
-            passed = self._module(python, "pytest", *report, *self.tests) == 0
+            within = (self.within, python, "-m") if self.within else ()
+            passed = self._module(python, *within, "pytest", *report, *self.tests) == 0
             outcomes = [self._module(python, name) for name in self.modules]
             return passed and all(outcome in (0, NOT_HERE) for outcome in outcomes)
 

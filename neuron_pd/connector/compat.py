@@ -1,40 +1,39 @@
 """Every touch of a vLLM internal that is not a subclassed method, and the versions that it was tested on.
 
-vLLM promises nothing about these. Outside the tested range the connector refuses to start and says so, because a wrong
-guess here would be a wrong answer there.
+vLLM promises nothing about these. Outside the tested range the connector refuses to start and says so (release.py),
+because a wrong guess here would be a wrong answer there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import vllm
 from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.utils import yield_req_data
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler, base_worker
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
 from vllm.v1.request import Request, RequestStatus
 
 from neuron_pd.core.fingerprint import Item
-from neuron_pd.core.versions import is_tested, tested_releases
 
 ENGINE_METHOD = "neuron_pd_control"
 ENGINE_TIMEOUT_SECONDS = 10.0
 VLLM_VERSION: str = vllm.__version__
-
-
-def require_tested_vllm() -> None:
-    """RuntimeError naming the tested releases when this vLLM is not one of them."""
-    if not is_tested(VLLM_VERSION):
-        raise RuntimeError(
-            f"neuron-pd is tested on vLLM {tested_releases()} and this is {VLLM_VERSION}: "
-            "install a tested release, or a neuron-pd that names this one"
-        )
 
 
 @contextmanager
@@ -46,6 +45,27 @@ def agents_without_progress_thread() -> Iterator[None]:
         yield
     finally:
         base_worker.nixl_agent_config = ordinary
+
+
+@contextmanager
+def agents_with(parameters: Mapping[str, Mapping[str, str]]) -> Iterator[None]:
+    """NIXL agents that upstream's worker makes in the block create these backends with these parameters."""
+    ordinary = base_worker.NixlWrapper
+
+    def agent(name: str, config: Any) -> Any:
+        plain = [backend for backend in config.backends if backend not in parameters]
+        tuned = [backend for backend in config.backends if backend in parameters]
+        config.backends = plain
+        made = ordinary(name, config)
+        for backend in tuned:
+            made.create_backend(backend, dict(parameters[backend]))
+        return made
+
+    base_worker.NixlWrapper = agent if parameters else ordinary
+    try:
+        yield
+    finally:
+        base_worker.NixlWrapper = ordinary
 
 
 @contextmanager
@@ -165,3 +185,52 @@ def bytes_per_token(kv_cache_config: KVCacheConfig) -> float:
         group.kv_cache_spec.page_size_bytes * len(group.layer_names) / group.kv_cache_spec.block_size
         for group in kv_cache_config.kv_cache_groups
     )
+
+
+def scheduled_blocks(scheduler_output: Any) -> Iterator[tuple[str, Sequence[Sequence[int]] | None, bool]]:
+    """For each request of a step: its name, its new blocks by cache group, and whether they are all of its blocks."""
+    new = {request.req_id for request in scheduler_output.scheduled_new_reqs}
+    for name, blocks, resumed in yield_req_data(scheduler_output):
+        yield name, blocks, resumed or name in new
+
+
+def block_bytes(kv_cache_config: KVCacheConfig) -> int:
+    """Bytes of one block in every layer that it can be used for."""
+    return max(_group_bytes(group) for group in kv_cache_config.kv_cache_groups)
+
+
+def _group_bytes(group: KVCacheGroupSpec) -> int:
+    spec = group.kv_cache_spec
+    # A uniform group's size is that of all its layers already.
+    return spec.page_size_bytes * (1 if isinstance(spec, UniformTypeKVCacheSpecs) else len(group.layer_names))
+
+
+def needs_own_transfer(vllm_config: Any, kv_cache_config: KVCacheConfig) -> str | None:
+    """What this model asks of transfers that a platform may do in its own way; None where nothing does."""
+    if vllm_config.parallel_config.decode_context_parallel_size > 1:
+        return "decode-context parallelism"
+    specs = [spec for group in kv_cache_config.kv_cache_groups for spec in _specs(group)]
+    return "a sliding window" if any(isinstance(spec, SlidingWindowSpec) for spec in specs) else None
+
+
+def has_state_layers(kv_cache_config: KVCacheConfig) -> bool:
+    """Whether some layer keeps a running state in place of a token's KV."""
+    return any(isinstance(spec, MambaSpec) for group in kv_cache_config.kv_cache_groups for spec in _specs(group))
+
+
+def _specs(group: KVCacheGroupSpec) -> Iterator[Any]:
+    spec = group.kv_cache_spec
+    yield from spec.kv_cache_specs.values() if isinstance(spec, UniformTypeKVCacheSpecs) else (spec,)
+
+
+def with_blocks(kv_cache_config: KVCacheConfig, blocks: int) -> KVCacheConfig:
+    """The same caches with another number of blocks."""
+    return replace(kv_cache_config, num_blocks=blocks)
+
+
+def fail_read(worker: Any, request_id: str) -> None:
+    """Report a queued read as failed, without trying it: its tokens are recomputed."""
+    if hasattr(worker, "_recv_failures"):
+        worker._handle_failed_transfer(request_id, None, worker._recv_failures, record_failed_transfer=False)
+    else:  # 0.29 keeps no list of them
+        worker._handle_failed_transfer(request_id, None)

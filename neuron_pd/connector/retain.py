@@ -5,7 +5,7 @@ Touched by the engine's thread only, except `answer`, which the side channel's t
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from vllm.logger import init_logger
@@ -21,6 +21,14 @@ from neuron_pd.core.ledger import Ledger, Record
 from neuron_pd.core.transfer import FINGERPRINT, HANDLE, Params, first_leg
 
 logger = init_logger("vllm.neuron_pd")
+
+
+class Exposure(Protocol):
+    """How blocks become readable for a peer: as they are, or by way of a buffer (staging.py)."""
+
+    def fitting(self, blocks: list[Any]) -> list[Any]: ...
+    def expose(self, name: str, blocks: list[int]) -> list[int]: ...
+    def when_exposed(self, name: str, answer: Any) -> Any: ...
 
 
 class Retention:
@@ -40,10 +48,12 @@ class Retention:
         address: Params,
         block_size: int,
         pool_blocks: int,
+        exposure: Exposure,
     ) -> None:
         self.settings, self.counts, self.seed = settings, counts, seed
         self.serves, self.address, self.block_size = serves, address, block_size
         self.pin_budget = int(settings.pin_budget * pool_blocks)
+        self.exposure = exposure
         self.ledger = Ledger(settings.ledger_bytes)
         self.leases: Leases[Any] = Leases()
         self._pool: Any = None
@@ -93,12 +103,17 @@ class Retention:
 
     # Acquire, renew, release: the control path
 
-    def acquire(self, handle: str, pool: Any) -> dict[str, Any]:
-        """Lease what is still cached of the record `handle`: transfer parameters for P, or {"reason": AcquireMiss}."""
+    def acquire(self, handle: str, pool: Any) -> Any:
+        """Lease what is still cached of the record `handle`: transfer parameters for P, or {"reason": AcquireMiss}.
+
+        A future of it where the blocks have to be copied first.
+        """
         self._pool = pool
         miss, lease = self._lease(handle, pool)
         self.counts.add("acquires", miss or "leased")
-        return {"reason": miss} if miss else {"kv_transfer_params": lease}
+        if miss:
+            return {"reason": miss}
+        return self.exposure.when_exposed(lease["remote_request_id"], {"kv_transfer_params": lease})
 
     def _lease(self, handle: str, pool: Any) -> tuple[AcquireMiss | None, Params]:
         # Hashes finer than a block (vLLM's partial hits) would name other blocks than the record means.
@@ -109,10 +124,12 @@ class Retention:
         blocks = compat.cached_prefix(pool, tuple(record.block_hashes()))
         if not blocks:
             return AcquireMiss.EVICTED, {}
+        if not (blocks := self.exposure.fitting(blocks)):
+            return AcquireMiss.STAGING_FULL, {}
         pool.touch(blocks)
         lease = self.leases.open(handle, blocks, time.perf_counter() + self.settings.read_lease_seconds)
         self._opened.append(lease.id)
-        ids = [block.block_id for block in blocks]
+        ids = self.exposure.expose(lease.id, [block.block_id for block in blocks])
         return None, self._params(lease.id, lease.deadline, ids, record.fingerprint)
 
     def _params(self, lease_id: str, deadline: float, blocks: Sequence[int], chain: Fingerprint) -> Params:

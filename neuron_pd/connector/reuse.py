@@ -71,10 +71,12 @@ class Reuse:
         groups: int,
         block_size: int,
         bytes_per_token: float,
+        can_receive: Callable[[int], bool],
     ) -> None:
         self.settings, self.counts, self.seed, self.client = settings, counts, seed, client
         self.engine_id, self.enabled, self.verifiable = engine_id, enabled, verifiable
         self.groups, self.block_size, self.bytes_per_token = groups, block_size, bytes_per_token
+        self.can_receive = can_receive
         self.legs: dict[str, Leg] = {}
         self.prefill = PrefillMeter()
         self.peers: dict[str, TransferMeter] = {}
@@ -151,7 +153,9 @@ class Reuse:
         leg.report = replace(leg.report, local=local)
         if params.get("remote_block_ids") and leg.report.verified:
             path, reason, expected = self._choose(leg, local)
-            if path is Path.READ_BACK and leg.claim is not None:
+            if path is Path.READ_BACK and not self.can_receive(leg.report.verified - local):
+                reason = Reason.STAGING_FULL
+            elif path is Path.READ_BACK and leg.claim is not None:
                 if not leg.claim.done():
                     return None
                 reason = self._claimed(leg, params)

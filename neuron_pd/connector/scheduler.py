@@ -29,11 +29,12 @@ from neuron_pd.core.transfer import TURN, RemoteBlocks
 from neuron_pd.errors import TransferParamsError
 
 if TYPE_CHECKING:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler as Upstream
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
+
+    from neuron_pd.connector.staging import StagedTransfers as Upstream
 else:
     Upstream = object
 
@@ -61,6 +62,7 @@ class LeaseOnRead(Upstream):
             address=self._address(),
             block_size=self.block_size,
             pool_blocks=self.kv_cache_config.num_blocks,
+            exposure=self,
         )
         self.reuse = Reuse(
             settings,
@@ -73,6 +75,7 @@ class LeaseOnRead(Upstream):
             groups=len(self.kv_cache_config.kv_cache_groups),
             block_size=self.block_size,
             bytes_per_token=compat.bytes_per_token(self.kv_cache_config),
+            can_receive=self.can_receive,
         )
 
     def _address(self) -> dict[str, Any]:
@@ -117,7 +120,7 @@ class LeaseOnRead(Upstream):
 
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
         if request.request_id not in self.reuse.legs:
-            answer: tuple[int, bool] = super().get_num_new_matched_tokens(request, num_computed_tokens)
+            answer: tuple[int | None, bool] = super().get_num_new_matched_tokens(request, num_computed_tokens)
             return answer
         tokens = self.reuse.tokens_to_read(request, num_computed_tokens)
         return tokens, bool(tokens)
@@ -228,7 +231,8 @@ class LeaseOnRead(Upstream):
         """Gauges and counters since the start. `kv_blocks_used` is everything in use, by requests and by leases."""
         blocks = pool.num_gpu_blocks - 1
         used = blocks - pool.get_num_free_blocks()
-        return {**self.retention.gauges(), "kv_blocks_used": used, "kv_blocks": blocks, **self.counts.totals}
+        gauges = {**self.retention.gauges(), **self.staging_gauges()}
+        return {**gauges, "kv_blocks_used": used, "kv_blocks": blocks, **self.counts.totals}
 
     def take_stats(self) -> LeaseStats | None:
         """What has happened since the last call, for vLLM to carry to `/metrics`."""

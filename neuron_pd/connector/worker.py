@@ -1,41 +1,126 @@
-"""The worker side: upstream's reads, with the ends of a lease and of a peer that upstream does not know."""
+"""The worker side: upstream's reads, with the ends of a lease and of a peer that upstream does not know.
+
+A mixin over a NIXL worker, over any memory. With a staging buffer NIXL and upstream know its slots as blocks; this side
+of it copies.
+"""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.logger import init_logger
-from vllm.platforms import current_platform
 
+from neuron_pd.buffers import BufferAdapter
+from neuron_pd.buffers.staged import StagedAdapter
+from neuron_pd.connector import compat
+from neuron_pd.connector.memory import Memory
 from neuron_pd.connector.stats import LeaseStats
 from neuron_pd.connector.threads import cores_for_the_model
 
+if TYPE_CHECKING:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker as Upstream
+else:
+    Upstream = object
+
 logger = init_logger("vllm.neuron_pd")
 
+Groups = list[list[int]]
 
-class LeaseWorker(NixlPullConnectorWorker):
+
+class LeaseTransfers(Upstream):
     """Adds three things.
 
     A lease given back unread ends at once (on D). A read that outlasted its lease has failed (on P). After a failed
     read the peer is met anew (on both): it may have restarted under its old id, and what is known of it is stale.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with cores_for_the_model(current_platform.is_cpu()):
-            super().__init__(*args, **kwargs)
+    def __init__(self, memory: Memory, engine_id: str) -> None:
+        backends = memory.backends
+        memory.adapter.before_agent()
+        with cores_for_the_model(memory.adapter.shares_cores, backends), compat.agents_with(memory.parameters()):
+            super().__init__(memory.vllm_config, engine_id, memory.seen())
         self.xfer_stats = LeaseStats()
+        self.use_host_buffer = False  # upstream's own, which never reads back
+        self.nixl_memory_type = memory.adapter.segment.value
+        self._start(memory.adapter)
+
+    def _start(self, adapter: BufferAdapter) -> None:
+        self._buffer = adapter
         self._given_back: set[str] = set()
+        self._receiving: dict[str, Groups] = {}
+        self._landing: dict[str, tuple[Groups, Groups]] = {}
+        self._exposed: set[str] = set()
         self._suspects: set[str] = set()
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        shown = dict(self._buffer.attach(self._buffer.locate(kv_caches)))
+        regions = self._buffer.regions(shown)
+        self._buffer.before_registration(regions, self.nixl_backends)
+        logger.info("neuron-pd: %s backends=%s", self._buffer.describe(regions), ",".join(self.nixl_backends))
+        super().register_kv_caches(shown)
+
+    def set_host_xfer_buffer_ops(self, copy_operation: Any) -> None:
+        """Upstream's host buffer is not used; its way of copying takes every layer's whole cache for an argument."""
 
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
         self._forget_suspects()
+        self._receiving.update(getattr(metadata, "neuron_pd_receive", {}))
         super().start_load_kv(metadata)
         for lease_id in getattr(metadata, "neuron_pd_given_back", ()):
             if lease_id in self._reqs_to_process:
                 self._reqs_to_process.discard(lease_id)
                 self._reqs_to_send.pop(lease_id, None)
                 self._given_back.add(lease_id)
+
+    def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
+        if (slots := self._receiving.get(req_id)) is not None:
+            if not slots:
+                logger.warning("neuron-pd: no room in the staging buffer for %s, which is recomputed", req_id)
+                del self._receiving[req_id]
+                compat.fail_read(self, req_id)
+                return
+            ratio = self._physical_blocks_per_logical_kv_block
+            meta.local_physical_block_ids = self._logical_to_kernel_block_ids(slots, ratio)
+            self._landing[req_id] = ([list(group) for group in meta.local_block_ids], slots)
+        super()._read_blocks_for_req(req_id, meta)
+
+    # Staging: out of the device once a step has computed, into it once a read has arrived
+
+    def expose(self, metadata: NixlConnectorMetadata) -> None:
+        """Copy to the staging buffer what peers may read from now on."""
+        for blocks, slots in getattr(metadata, "neuron_pd_expose", ()):
+            self._staged.save(_flat(blocks), _flat(slots))
+        self._exposed.update(getattr(metadata, "neuron_pd_exposed", ()))
+
+    def get_transfer_results(self) -> Any:
+        results = super().get_transfer_results()
+        self._land(results.finished_recving, results.failed_recving)
+        results.finished_recving |= self._take_exposed()
+        return results
+
+    def get_finished(self) -> tuple[set[str], set[str]]:
+        # What 0.29 calls; later releases call it for nobody, and it is get_transfer_results in two parts.
+        sending, receiving = super().get_finished()
+        self._land(receiving, set())
+        return sending, receiving | self._take_exposed()
+
+    def _land(self, done: set[str], failed: set[str]) -> None:
+        for request_id in done & self._landing.keys():
+            blocks, slots = self._landing.pop(request_id)
+            del self._receiving[request_id]
+            if request_id not in failed:
+                self._staged.load(_flat(blocks), _flat(slots))
+
+    def _take_exposed(self) -> set[str]:
+        exposed, self._exposed = self._exposed, set()
+        return exposed
+
+    @property
+    def _staged(self) -> StagedAdapter:
+        assert isinstance(self._buffer, StagedAdapter)
+        return self._buffer
+
+    # Leases
 
     def _get_new_notifs(self) -> set[str]:
         notified: set[str] = super()._get_new_notifs() | self._given_back
@@ -77,3 +162,7 @@ class LeaseWorker(NixlPullConnectorWorker):
         # The deadline is on D's clock; the handshake measured the offset.
         offset = self._engine_clock_offset.get(meta.remote.engine_id, 0.0)
         return time.perf_counter() >= meta.remote.blocks_expiry_time - offset
+
+
+def _flat(groups: Groups) -> list[int]:
+    return [number for group in groups for number in group]

@@ -38,6 +38,7 @@ class AcquireMiss(StrEnum):
 
     UNKNOWN_HANDLE = "unknown_handle"  # never recorded here, dropped by the ledger's bound, or the engine restarted
     EVICTED = "evicted"  # recorded, but the first block has left the prefix cache
+    STAGING_FULL = "staging_full"  # the host buffer between the device and NIXL has no room for a block
     DISABLED = "disabled"  # bidirectional_kv_xfer is off, or this engine keeps no prefix cache
 
 

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     SELF_READ = "self_read"  # the lease is this engine's own
     BIDIRECTIONAL_OFF = "bidirectional_off"  # this engine was started without bidirectional_kv_xfer
     UNSUPPORTED = "unsupported"  # a cache or a prompt that cannot be verified
+    STAGING_FULL = "staging_full"  # verified, but the host buffer that it would arrive in has no room
     LOAD_FAILED = "load_failed"  # the read was queued and failed, or the request was preempted after it
 
 

@@ -27,13 +27,16 @@ class PlayedNixl:
 
 
 def worker() -> Any:
-    from neuron_pd.connector.stats import LeaseStats
-    from neuron_pd.connector.worker import LeaseWorker
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
-    made = LeaseWorker.__new__(LeaseWorker)
+    from neuron_pd.buffers.host import HostAdapter
+    from neuron_pd.connector.bases import lease_worker
+    from neuron_pd.connector.stats import LeaseStats
+
+    made: Any = object.__new__(lease_worker(NixlPullConnectorWorker))
+    made._start(HostAdapter())
     made.nixl_wrapper = PlayedNixl()
     made.xfer_stats = LeaseStats()
-    made._given_back, made._suspects = set(), set()
     made._recving_transfers, made._remote_agents = {}, {}
     made._recving_metadata = {}
     made._engine_clock_offset = {"d": 100.0}  # D's clock is 100 s ahead of ours
