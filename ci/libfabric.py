@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CANNOT = 3
+ROOT = Path(__file__).parent.parent
 # NIXL 1.4.1's plugin wants libfabric's symbols of FABRIC_1.7, which impi-rt's has (FABRIC_1.8); 1.5.1's wants more.
 PYTHON_WHEELS = ("nixl==1.4.1", "nixl-cu12==1.4.1")
 LIBRARY_WHEELS = ("impi-rt==2021.17.2", "nvidia-cuda-runtime-cu12==12.9.79")

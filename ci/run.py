@@ -48,10 +48,14 @@ class Leg:
             subprocess.run([*pip, "install", *wanted], check=True)
             subprocess.run([*pip, "uninstall", "--yes", *COMPANIONS], check=True)
             report = [] if junit is None else [f"--junitxml={junit / self.name}.xml"]
-            within = (self.within, python, "-m") if self.within else ()
-            passed = self._module(python, *within, "pytest", *report, *self.tests) == 0
+            passed = self.test(python, *report)
             outcomes = [self._module(python, name) for name in self.modules]
             return passed and all(outcome in (0, NOT_HERE) for outcome in outcomes)
+
+    def test(self, python: str, *options: str) -> bool:
+        """Run its tests with the interpreter `python`; whether all passed."""
+        within = (self.within, python, "-m") if self.within else ()
+        return self._module(python, *within, "pytest", *options, *self.tests) == 0
 
     def _module(self, python: str, *command: str) -> int:
         environment = {**os.environ, **self.environment}

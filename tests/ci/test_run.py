@@ -2,7 +2,9 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-from ci.run import ROOT, legs
+import pytest
+
+from ci.run import ROOT, Leg, legs
 from neuron_pd.core.versions import TESTED_VLLM
 
 
@@ -33,3 +35,13 @@ def test_an_unknown_leg_is_a_usage_error() -> None:
 
 def test_every_module_of_a_leg_can_be_run() -> None:
     assert all(find_spec(module) for leg in legs().values() for module in leg.modules)
+
+
+def test_a_leg_runs_where_its_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, ...]] = []
+    monkeypatch.setattr(Leg, "_module", lambda _, *command: ran.append(command) or 0)
+    staged, fabric = legs()["cpu-vllm0.32-ucx-staged"], legs()["cpu-vllm0.32-libfabric-staged"]
+    assert staged.test("py") and fabric.test("py", "-q")
+    assert ran[0][:2] == ("py", "pytest")
+    assert ran[1][:6] == ("py", "ci.libfabric", "py", "-m", "pytest", "-q")
+    assert fabric.environment == {"NEURON_PD_BACKENDS": "LIBFABRIC", "NEURON_PD_BUFFER": "staged"}

@@ -118,3 +118,80 @@ def test_a_peer_is_met_anew_after_a_failed_read_when_no_other_read_is_under_way(
     made._forget_suspects()
     made._forget_suspects()
     assert forgotten == ["d"]
+
+
+# A staging buffer
+
+
+class Staged:
+    """Our worker over CPU tensors that NIXL must not see; reads are played, copies are real."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from neuron_pd.buffers.host import HostAdapter
+        from neuron_pd.buffers.staged import StagedAdapter
+
+        self.made = worker()
+        self.device = torch.arange(8.0).view(8, 1).expand(8, 4).contiguous()
+        self.adapter = StagedAdapter(HostAdapter(), blocks=8, slots=4)
+        (self.buffer,) = self.adapter.attach({"layer": self.device}).values()
+        self.made._start(self.adapter)
+        self.made._physical_blocks_per_logical_kv_block = 1
+        self.read: list[Any] = []
+
+    def told(self, **fields: Any) -> Any:
+        made = metadata([])
+        for name, value in fields.items():
+            setattr(made, name, value)
+        return made
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> Staged:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+
+    made = Staged()
+    monkeypatch.setattr(
+        NixlPullConnectorWorker, "_read_blocks_for_req", lambda _, name, meta: made.read.append((name, meta))
+    )
+    return made
+
+
+def test_what_a_peer_may_read_is_in_its_slots_before_it_is_told(staged: Staged) -> None:
+    told = staged.told(neuron_pd_expose=[([[5, 6]], [[0, 1]]), ([[2]], [[3]])], neuron_pd_exposed=["lease"])
+    staged.made.expose(told)
+    assert staged.buffer[:, 0].tolist() == [5, 6, 0, 2]
+    assert staged.made._take_exposed() == {"lease"}
+    assert staged.made._take_exposed() == set()
+
+
+def test_a_read_goes_to_slots_and_from_there_to_the_device(staged: Staged) -> None:
+    staged.made._receiving["r"] = [[2, 3]]
+    meta = SimpleNamespace(local_block_ids=([6, 1],), remote=None)
+    staged.made._read_blocks_for_req("r", meta)
+    ((name, read),) = staged.read
+    assert (name, read.local_physical_block_ids) == ("r", [[2, 3]])
+    assert read.local_block_ids == ([6, 1],)  # a failure is told of device blocks
+    staged.buffer[2:] = 70.0
+    staged.made._land({"r", "another's"}, set())
+    assert staged.device[:, 0].tolist() == [0, 70, 2, 3, 4, 5, 70, 7]
+    assert not staged.made._receiving
+    assert not staged.made._landing
+
+
+def test_a_read_that_failed_leaves_the_device_as_it_was(staged: Staged) -> None:
+    staged.made._receiving["r"] = [[2]]
+    staged.made._read_blocks_for_req("r", SimpleNamespace(local_block_ids=([6],), remote=None))
+    staged.buffer[2:] = 70.0
+    staged.made._land({"r"}, {"r"})
+    assert staged.device[6, 0] == 6
+    assert not staged.made._landing
+
+
+def test_a_read_without_slots_has_failed(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[str] = []
+    monkeypatch.setattr("neuron_pd.connector.compat.fail_read", lambda _, name: failed.append(name))
+    staged.made._receiving["r"] = []
+    staged.made._read_blocks_for_req("r", SimpleNamespace(local_block_ids=([6],), remote=None))
+    assert (failed, staged.read) == (["r"], [])
