@@ -5,12 +5,13 @@ the peer know slots, never device blocks. Which block is in which slot is the sc
 """
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 from neuron_pd.buffers.base import BufferAdapter, BufferFault, Caches, Pages, Region, Segment, runs
 from neuron_pd.buffers.host import HostAdapter
 from neuron_pd.buffers.host_memory import PAGE, HostBuffer, HostRows
-from neuron_pd.buffers.tensors import storage_regions
+from neuron_pd.buffers.tensors import segments, storage_regions
 
 STAGING_BYTES = 4 * 2**30
 
@@ -50,23 +51,30 @@ class StagedAdapter(BufferAdapter):
     def attach(self, caches: Caches) -> Caches:
         """Make the buffer; the caches that NIXL is shown are views of it with `slots` blocks in place of `blocks`."""
         caches = self.device.locate(caches)
-        pages = {key: self.device.pages(cache, self.blocks) for key, cache in _distinct(caches).items()}
-        offsets, nbytes = {}, 0
-        for key, found in pages.items():
-            offsets[key] = nbytes
-            nbytes += -(-found.page_bytes * self.slots // PAGE) * PAGE
+        offsets: dict[int, int] = {}
+        laid_out: list[tuple[Pages, int]] = []
+        nbytes = 0
+        for place, cache in {_place(cache): cache for cache in caches.values()}.items():
+            offsets[place] = nbytes
+            for segment in segments(cache):
+                pages = self.device.pages(segment, self.blocks)
+                laid_out.append((pages, nbytes))
+                nbytes += pages.page_bytes * self.slots
+            nbytes = -(-nbytes // PAGE) * PAGE
         buffer = HostBuffer(nbytes)
-        rows = {key: buffer.rows(offsets[key], found.page_bytes, self.slots) for key, found in pages.items()}
-        self._places = [(found, rows[key]) for key, found in pages.items()]
+        self._places = [(pages, buffer.rows(offset, pages.page_bytes, self.slots)) for pages, offset in laid_out]
         whole = buffer.tensor()
-        return {name: self._view(cache, whole, rows[_place(cache)]) for name, cache in caches.items()}
+        return {name: self._view(cache, whole, offsets[_place(cache)]) for name, cache in caches.items()}
 
-    def _view(self, cache: Any, whole: Any, rows: HostRows) -> Any:
+    def _view(self, cache: Any, whole: Any, offset: int) -> Any:
+        """The part of the buffer that stands for `cache`, in the shape and the order of its memory."""
         rows_per_slot = cache.shape[0] // self.blocks  # a block may be several of the attention kernel's
-        inner = rows.row_bytes // rows_per_slot // cache.element_size()
-        shape = (self.slots * rows_per_slot, *cache.shape[1:])
+        rows = self.slots * rows_per_slot
+        apart = cache.stride(0) * cache.shape[0]
+        row = prod(segments(cache)[0].shape[1:])
+        inner = [stride if stride < apart else stride // apart * row * rows for stride in cache.stride()[1:]]
         flat = whole.view(cache.dtype)
-        return flat.as_strided(shape, (inner, *cache.stride()[1:]), rows.offset // cache.element_size())
+        return flat.as_strided((rows, *cache.shape[1:]), (row, *inner), offset // cache.element_size())
 
     def save(self, blocks: Iterable[int], slots: Iterable[int]) -> None:
         """Device to host: `blocks[i]` into `slots[i]`."""
@@ -84,11 +92,6 @@ class StagedAdapter(BufferAdapter):
         return f"{super().describe(regions)} slots={self.slots} of {self.device.name} memory's {self.blocks} blocks"
 
 
-def _distinct(caches: Caches) -> dict[int, Any]:
-    """Caches by place: layers that share memory are one."""
-    return {_place(cache): cache for cache in caches.values()}
-
-
 def _place(cache: Any) -> int:
-    """Its address; memory that is not mapped has none, and is then known by its tensor."""
+    """Its address, which layers that share memory have in common; for memory that is not mapped, its tensor."""
     return int(cache.data_ptr()) or id(cache)

@@ -17,6 +17,21 @@ def storage_regions(caches: Caches, device_id: int | None = None) -> list[Region
     return sorted(found.values(), key=lambda region: region.address)
 
 
+def segments(cache: Any) -> list[Any]:
+    """The pieces of a cache that each have a part of every block: K and V where they lie apart, else the cache.
+
+    A dimension whose stride is as long as all blocks together tells pieces apart.
+    """
+    if not hasattr(cache, "stride"):
+        return [cache]
+    apart = cache.stride(0) * cache.shape[0]
+    for dimension in range(1, len(cache.shape)):
+        if cache.shape[dimension] > 1 and cache.stride(dimension) >= apart > 0:
+            parts = [cache.select(dimension, index) for index in range(cache.shape[dimension])]
+            return [piece for part in parts for piece in segments(part)]
+    return [cache]
+
+
 class TensorPages(Pages):
     """A tensor's blocks. One run is one `narrow` and one `copy_` on each side.
 

@@ -212,3 +212,48 @@ def test_staging_puts_any_block_into_any_slot_and_back(
     adapter.load([4, 5], [6, 7])  # what was blocks 0 and 1
     for layer in range(LAYERS):
         assert [subject.block(layer, block) for block in (3, 4, 5, 6)] == [value(layer, b) for b in (3, 0, 1, 6)]
+
+
+def test_k_and_v_that_lie_apart_are_staged_as_two_regions_a_layer(machine: Machine) -> None:
+    """As the Neuron plugin has it: one tensor a layer, blocks first, and in memory all K before all V."""
+    memory = torch.arange(2 * BLOCKS).view(2, BLOCKS, 1, 1).expand(2, BLOCKS, 4, 8).float().contiguous()
+    cache = memory.transpose(0, 1)  # [blocks, K or V, tokens, head]
+    staged_adapter = StagedAdapter(HostAdapter(machine), BLOCKS, SLOTS)
+    (shown,) = staged_adapter.attach({"layer": cache}).values()
+    assert tuple(shown.shape) == (SLOTS, 2, 4, 8)
+    # Upstream finds its regions by these: segments of `blocks` times the stride of a block.
+    segment_bytes = SLOTS * shown.stride(0) * shown.element_size()
+    assert shown.nbytes == 2 * segment_bytes
+    assert shown[0, 1].data_ptr() - shown.data_ptr() == segment_bytes
+    staged_adapter.save([3, 4], [5, 6])
+    assert [shown[slot, part, 0, 0].item() for slot in (5, 6) for part in (0, 1)] == [3, 15, 4, 16]
+    staged_adapter.load([0], [6])
+    assert [cache[0, part, 0, 0].item() for part in (0, 1)] == [4, 16]
+
+
+def test_blocks_that_are_several_rows_of_the_attention_kernel(machine: Machine) -> None:
+    cache = torch.arange(24.0).view(24, 1, 1).expand(24, 2, 8).contiguous()
+    adapter = StagedAdapter(HostAdapter(machine), 12, SLOTS)
+    (shown,) = adapter.attach({"layer": cache}).values()
+    assert tuple(shown.shape) == (2 * SLOTS, 2, 8)
+    adapter.save([5], [1])
+    assert shown[2:4, 0, 0].tolist() == [10, 11]
+
+
+def test_layers_that_share_a_block_are_staged_layer_by_layer(machine: Machine) -> None:
+    """A layout that packs every layer's page into one row a block."""
+    packed = torch.arange(BLOCKS * LAYERS).view(BLOCKS, LAYERS, 1).expand(BLOCKS, LAYERS, 8).float().contiguous()
+    caches = {f"layer.{i}": packed[:, i].view(BLOCKS, 1, 8) for i in range(LAYERS)}
+    adapter = StagedAdapter(HostAdapter(machine), BLOCKS, SLOTS)
+    shown = list(adapter.attach(caches).values())
+    assert all(cache.is_contiguous() for cache in shown)
+    adapter.save([7, 8], [0, 1])
+    assert [cache[1, 0, 0].item() for cache in shown] == [24, 25, 26]
+
+
+def test_a_block_in_pieces_is_refused(machine: Machine) -> None:
+    from neuron_pd.buffers import BufferFault
+
+    interleaved = torch.zeros(4, 12, 8)[:, ::2]  # another layer's rows lie between
+    with pytest.raises(BufferFault, match="VLLM_KV_CACHE_LAYOUT=HND"):
+        StagedAdapter(HostAdapter(machine), 4, 2).attach({"layer": interleaved})
