@@ -25,8 +25,8 @@ COMPANIONS = ("torchvision", "torchaudio", "torchcodec")  # asked for by vLLM's 
 class Leg:
     """One row of matrix.yaml.
 
-    `environment` is for its tests; `within` is a module that runs them where they can work (ci.libfabric); `modules` are
-    run after them.
+    `environment` is for its tests; `within` is a module that runs them where they can work (ci.libfabric); `modules`
+    are run after them.
     """
 
     name: str

@@ -16,7 +16,7 @@ from vllm.config import CacheConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed import cleanup_dist_env_and_memory, init_distributed_environment, initialize_model_parallel
 from vllm.distributed.kv_transfer.kv_connector.v1 import nixl
 
-from neuron_pd.connector.connector import LeaseScheduler
+from neuron_pd.connector.bases import LeaseScheduler
 from neuron_pd.connector.settings import Settings
 
 AS_THE_ARTICLE = {"retention": "pin", "unverified": "allow"}

@@ -41,6 +41,9 @@ def lease_scheduler(base: type) -> type[Any]:
     return type("LeaseScheduler", (LeaseOnRead, StagedTransfers, base), {"__doc__": lease_scheduler.__doc__})
 
 
+LeaseScheduler = lease_scheduler(NixlPullConnectorScheduler)
+
+
 def lease_worker(base: type) -> type[Any]:
     """The ends of leases and staging over a NIXL worker."""
     return type("LeaseWorker", (LeaseTransfers, base), {"__doc__": lease_worker.__doc__})

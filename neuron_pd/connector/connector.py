@@ -34,8 +34,8 @@ class NixlConnector(NixlPullConnector):
         scheduler, worker = bases(vllm_config, kv_cache_config, memory.adapter)
         if role == KVConnectorRole.SCHEDULER:
             self.connector_scheduler = lease_scheduler(scheduler)(vllm_config, self.engine_id, kv_cache_config)
-            self.connector_scheduler.configure_staging(memory.slots)
-            self.connector_scheduler.configure(Settings.read(transfer.get_from_extra_config), control_token())
+            settings = Settings.read(transfer.get_from_extra_config)
+            self.connector_scheduler.configure(settings, control_token(), memory.slots)
             compat.install_engine_method(control)
         else:
             self.connector_worker = lease_worker(worker)(memory, self.engine_id)

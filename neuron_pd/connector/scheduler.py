@@ -44,8 +44,9 @@ logger = init_logger("vllm.neuron_pd")
 class LeaseOnRead(Upstream):
     """Lease-on-read: nothing is pinned between turns, and P reads only what it has verified."""
 
-    def configure(self, settings: Settings, token: str | None) -> None:
-        """Called once, after upstream's constructor."""
+    def configure(self, settings: Settings, token: str | None, slots: int | None = None) -> None:
+        """Called once, after upstream's constructor. `slots` of a staging buffer, where there is one."""
+        self.configure_staging(slots)
         cache = self.vllm_config.cache_config
         self._settings, self._token = settings, token or ""
         self._prefix_caching = bool(cache.enable_prefix_caching)

@@ -78,6 +78,7 @@ class LeaseTransfers(Upstream):
                 logger.warning("neuron-pd: no room in the staging buffer for %s, which is recomputed", req_id)
                 del self._receiving[req_id]
                 compat.fail_read(self, req_id)
+                self._suspects.discard(meta.remote.engine_id)  # the peer has no part in it
                 return
             ratio = self._physical_blocks_per_logical_kv_block
             meta.local_physical_block_ids = self._logical_to_kernel_block_ids(slots, ratio)

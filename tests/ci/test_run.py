@@ -41,7 +41,7 @@ def test_a_leg_runs_where_its_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[str, ...]] = []
     monkeypatch.setattr(Leg, "_module", lambda _, *command: ran.append(command) or 0)
     staged, fabric = legs()["cpu-vllm0.32-ucx-staged"], legs()["cpu-vllm0.32-libfabric-staged"]
-    assert staged.test("py") and fabric.test("py", "-q")
+    assert (staged.test("py"), fabric.test("py", "-q")) == (True, True)
     assert ran[0][:2] == ("py", "pytest")
     assert ran[1][:6] == ("py", "ci.libfabric", "py", "-m", "pytest", "-q")
     assert fabric.environment == {"NEURON_PD_BACKENDS": "LIBFABRIC", "NEURON_PD_BUFFER": "staged"}

@@ -193,5 +193,7 @@ def test_a_read_without_slots_has_failed(staged: Staged, monkeypatch: pytest.Mon
     failed: list[str] = []
     monkeypatch.setattr("neuron_pd.connector.compat.fail_read", lambda _, name: failed.append(name))
     staged.made._receiving["r"] = []
-    staged.made._read_blocks_for_req("r", SimpleNamespace(local_block_ids=([6],), remote=None))
+    staged.made._read_blocks_for_req(
+        "r", SimpleNamespace(local_block_ids=([6],), remote=SimpleNamespace(engine_id="d"))
+    )
     assert (failed, staged.read) == (["r"], [])
