@@ -43,7 +43,7 @@ class NixlConnector(NixlPullConnector):
     def wait_for_save(self) -> None:
         """The step has computed its KV: what peers may read of it is copied to where they read it."""
         assert self.connector_worker is not None
-        self.connector_worker.expose(self._connector_metadata)
+        self.connector_worker.expose_prompts(self._connector_metadata)
 
     def get_kv_connector_stats(self) -> Any:
         if self.connector_scheduler is not None:

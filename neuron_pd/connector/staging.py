@@ -112,8 +112,10 @@ class StagedTransfers(Upstream):
         if self._slots is not None:
             self._expose_prompts(scheduler_output)
         meta = super().build_connector_meta(scheduler_output)
-        meta.neuron_pd_expose = list(self._exposing.values())
-        meta.neuron_pd_exposed = [name for name in self._exposing if name in self._waiting]
+        # A lease's blocks hold their KV already; a prompt's do once this step has computed.
+        leases = self._exposing.keys() & self._waiting.keys()
+        meta.neuron_pd_leases = {name: self._exposing[name] for name in leases}
+        meta.neuron_pd_prompts = [pair for name, pair in self._exposing.items() if name not in leases]
         meta.neuron_pd_receive = self._receiving
         self._exposing, self._receiving = {}, {}
         return meta

@@ -65,6 +65,10 @@ class LeaseTransfers(Upstream):
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
         self._forget_suspects()
         self._receiving.update(getattr(metadata, "neuron_pd_receive", {}))
+        # Here, because some releases end a step that computes nothing without `wait_for_save`.
+        for lease_id, (blocks, slots) in getattr(metadata, "neuron_pd_leases", {}).items():
+            self._staged.save(_flat(blocks), _flat(slots))
+            self._exposed.add(lease_id)
         super().start_load_kv(metadata)
         for lease_id in getattr(metadata, "neuron_pd_given_back", ()):
             if lease_id in self._reqs_to_process:
@@ -87,11 +91,10 @@ class LeaseTransfers(Upstream):
 
     # Staging: out of the device once a step has computed, into it once a read has arrived
 
-    def expose(self, metadata: NixlConnectorMetadata) -> None:
-        """Copy to the staging buffer what peers may read from now on."""
-        for blocks, slots in getattr(metadata, "neuron_pd_expose", ()):
+    def expose_prompts(self, metadata: NixlConnectorMetadata) -> None:
+        """The step has computed: copy the prompts that it ended to where peers read."""
+        for blocks, slots in getattr(metadata, "neuron_pd_prompts", ()):
             self._staged.save(_flat(blocks), _flat(slots))
-        self._exposed.update(getattr(metadata, "neuron_pd_exposed", ()))
 
     def get_transfer_results(self) -> Any:
         results = super().get_transfer_results()

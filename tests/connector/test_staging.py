@@ -43,7 +43,7 @@ def acquired(decode: Any, handle: str) -> dict[str, Any]:
     assert isinstance(answer, Future)
     assert not answer.done()
     decode.step()
-    (name,) = decode.metadata.neuron_pd_exposed
+    (name,) = decode.metadata.neuron_pd_leases
     decode.step(finished_recving={name})
     lease: dict[str, Any] = answer.result(0)["kv_transfer_params"]
     return lease
@@ -54,8 +54,7 @@ def test_a_lease_is_answered_when_its_blocks_are_in_their_slots(staged: Make) ->
     decode.turn("h", PROMPT)
     answer = decode.control("acquire", "h")
     decode.step()
-    ((blocks, slots),) = decode.metadata.neuron_pd_expose
-    (name,) = decode.metadata.neuron_pd_exposed
+    ((name, (blocks, slots)),) = decode.metadata.neuron_pd_leases.items()
     assert (len(blocks[0]), slots) == (6, [[0, 1, 2, 3, 4, 5]])
     assert not answer.done()  # the worker has not said so
     decode.step(finished_recving={name})
@@ -92,9 +91,9 @@ def test_a_prompt_is_exposed_in_the_step_that_ends_its_prefill(staged: Make) -> 
     prefill = staged("prefill")
     prefill.add("p", [*PROMPT, 7], dict(READY))
     prefill.step()
-    ((blocks, slots),) = prefill.metadata.neuron_pd_expose
+    ((blocks, slots),) = prefill.metadata.neuron_pd_prompts
     assert (len(blocks[0]), slots) == (7, [[0, 1, 2, 3, 4, 5, 6]])
-    assert prefill.metadata.neuron_pd_exposed == []  # the answer goes out after this step anyway
+    assert prefill.metadata.neuron_pd_leases == {}  # the answer goes out after this step anyway
     answer = prefill.finished["p"]
     assert answer["remote_block_ids"] == slots
     prefill.step(finished_sending={"p"})
@@ -106,9 +105,9 @@ def test_a_prompt_in_chunks_is_exposed_once_and_whole(staged: Make) -> None:
     for start in (0, 5000):
         prefill.add(f"p{start}", range(start, start + 3000), dict(READY))  # a step takes 4,096 tokens
     prefill.step()
-    assert [len(blocks[0]) for blocks, _ in prefill.metadata.neuron_pd_expose] == [188]  # the first one
+    assert [len(blocks[0]) for blocks, _ in prefill.metadata.neuron_pd_prompts] == [188]  # the first one
     prefill.step()
-    ((blocks, _),) = prefill.metadata.neuron_pd_expose
+    ((blocks, _),) = prefill.metadata.neuron_pd_prompts
     assert len(blocks[0]) == len(set(blocks[0])) == 188
 
 
@@ -199,5 +198,6 @@ def test_without_a_staging_buffer_nothing_of_it_is_seen(engine: Make) -> None:
     decode.turn("h", PROMPT)
     assert "kv_transfer_params" in decode.control("acquire", "h")
     decode.step()
-    assert (decode.metadata.neuron_pd_expose, decode.metadata.neuron_pd_receive) == ([], {})
+    assert (decode.metadata.neuron_pd_prompts, decode.metadata.neuron_pd_leases) == ([], {})
+    assert decode.metadata.neuron_pd_receive == {}
     assert "staging_slots" not in decode.stats()

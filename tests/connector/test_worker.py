@@ -158,10 +158,19 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Staged:
     return made
 
 
-def test_what_a_peer_may_read_is_in_its_slots_before_it_is_told(staged: Staged) -> None:
-    told = staged.told(neuron_pd_expose=[([[5, 6]], [[0, 1]]), ([[2]], [[3]])], neuron_pd_exposed=["lease"])
-    staged.made.expose(told)
+def test_a_prompt_is_in_its_slots_when_its_step_ends(staged: Staged) -> None:
+    staged.made.expose_prompts(staged.told(neuron_pd_prompts=[([[5, 6]], [[0, 1]]), ([[2]], [[3]])]))
     assert staged.buffer[:, 0].tolist() == [5, 6, 0, 2]
+    assert staged.made._take_exposed() == set()
+
+
+def test_a_lease_is_in_its_slots_and_said_to_be_whether_or_not_the_step_computes(staged: Staged) -> None:
+    """vLLM 0.29 ends a step that computes nothing without `wait_for_save`."""
+    staged.made._ready_requests, staged.made.pcp_rank = Queue(), 0
+    staged.made._reqs_to_process, staged.made._reqs_to_send = set(), {}
+    staged.made._send_heartbeats = lambda _: None
+    staged.made.start_load_kv(staged.told(neuron_pd_leases={"lease": ([[4, 7]], [[1, 2]])}))
+    assert staged.buffer[1:3, 0].tolist() == [4, 7]
     assert staged.made._take_exposed() == {"lease"}
     assert staged.made._take_exposed() == set()
 
