@@ -238,15 +238,20 @@ def finished(run: Run) -> Run:
     return Run(run.header, [r for r in run.records if (r.leg, r.setting, r.repeat) in keys], cells)
 
 
+def check_new(path: Path) -> None:
+    """UsageError when there is a file already: records are never written over."""
+    if path.exists():
+        raise UsageError(f"{path} exists already: name another place with --out, or go on with --resume")
+
+
 class RecordWriter:
     """Writes a records file line by line; a context manager. `write` is the sink that a sweep wants."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         """Start the file, and the folder it lies in. UsageError when it exists already or cannot be written."""
         try:
+            check_new(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                raise UsageError(f"{path} exists already: name another place with --out, or go on with --resume")
             self._file = path.open("x", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error

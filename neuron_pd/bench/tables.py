@@ -66,7 +66,7 @@ def for_terminal(rows: Sequence[LengthRow]) -> Group:
         columns, lines = spread_cells(found)
         kept = [number for number, column in enumerate(columns) if "quartiles" not in column]
         narrow = [columns[number] for number in kept], [[line[number] for number in kept] for line in lines]
-        shown.append(table(*narrow, "shares of the mean ON time; each part is measured by who spends it"))
+        shown.append(table(*narrow, "shares of the mean ON time, each measured by who spends it"))
     return Group(*shown)
 
 

@@ -114,11 +114,12 @@ def sweep(
 
 
 def _new(out: Path | None, urls: dict[str, str], given: dict[str, Any]) -> Session:
-    from neuron_pd.bench.records import RECORDS_NAME
+    from neuron_pd.bench.records import RECORDS_NAME, check_new
     from neuron_pd.bench.target import Endpoints
 
     place = out or Path("results") / f"{datetime.now():%Y%m%d-%H%M%S}"
     path = place if place.suffix == ".jsonl" else place / RECORDS_NAME
+    check_new(path)
     started = {name: given.pop(name) for name in ("threshold", "proxy_port")}
     plan = _plan(**given)
     if not plan.links:

@@ -134,6 +134,7 @@ async def test_failures_within_the_share_allowed_pass(endpoint: Endpoint, tmp_pa
         (("sweep", "--emulate-link", "fast"), "--emulate-link 'fast' is not a rate: write it like 1gbit"),
         (("sweep", "--emulate-link", "1gbit", "--url", "http://h:1"), "starts engines of its own: leave out the URLs"),
         (("sweep", "--recompute-threshold", "auto"), "are for the engines that --emulate-link starts"),
+        (("sweep", "--out", "old.jsonl"), "old.jsonl exists already: name another place with --out, or go on with"),
         (("sweep", "--turns", "1"), "a conversation needs at least 2 turns"),
         (("report",), "name the records of one run, or --compare A B, or --stats LEG=FILE"),
         (("report", "--stats", "stats.json"), "--stats 'stats.json' names no leg: write it like --stats on=FILE"),
@@ -149,6 +150,7 @@ def test_bad_input_is_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "other.txt").write_text("hello\n")
+    (tmp_path / "old.jsonl").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["neuron-pd", "bench", *arguments])
     with pytest.raises(SystemExit) as ended:
