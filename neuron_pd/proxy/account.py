@@ -29,6 +29,7 @@ class Account:
         "alone",
         "first_token_ms",
         "moved",
+        "offered",
         "phase",
         "prefill_ms",
         "reason",
@@ -50,6 +51,7 @@ class Account:
         self.report: TurnReport | None = None
         self.alone = False
         self.moved = False
+        self.offered = False  # P was given blocks, and is of a kind that does not say what it did with them
         self.status = 0
 
     @property
@@ -59,11 +61,15 @@ class Account:
             return "failed"
         if self.alone:
             return "alone"
-        return self.report.path if self.report is not None else "recompute"
+        if self.report is None:
+            return "offered" if self.offered else "recompute"
+        return self.report.path
 
     @property
     def outcome(self) -> str:
         report = self.report
+        if report is None and self.offered:
+            return "offered"
         return "hit" if report is not None and (report.reused > 0 or report.path == Path.DIRECT) else "miss"
 
     def acquired(self, began: float) -> None:

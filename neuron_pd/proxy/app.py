@@ -25,6 +25,7 @@ from neuron_pd.proxy.errors import JSON, Refusal, error_body
 from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts
 from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.offers import Offers
 from neuron_pd.proxy.passthrough import pass_through
 from neuron_pd.proxy.pools.discovery import Discovery
 from neuron_pd.proxy.pools.roster import Roster
@@ -80,7 +81,8 @@ class Proxy:
         ways = Ways(settings.choice.direct)
         self.tracing = tracing.to_endpoint(settings.seen.traces)
         self._log = AccessLog(settings.seen.access_log) if settings.seen.access_log else None
-        self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, self.tracing, secret)
+        offers = Offers(self.store, self.legs, settings.conversations.kept)
+        self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, offers, self.tracing, secret)
         self._passing = Timeouts(phases.first_byte, phases.idle)
         admin.watch(self.metrics, self.roster, self.store, self.admission)
         listen = settings.listen

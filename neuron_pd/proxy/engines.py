@@ -83,6 +83,11 @@ class Engine:
         return self.fit and not self.draining and not self.left and self.answers
 
     @property
+    def offers(self) -> bool:
+        """Whether this D's answers may name the blocks that it keeps: in pin mode, and with vLLM's own connector."""
+        return self.info is None or self.info.retention == "pin"
+
+    @property
     def reads_back(self) -> bool:
         """Whether this engine takes part in reuse: D records and leases, P verifies before it reads."""
         return self.info is not None and self.info.bidirectional

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import getrandbits
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ NOT_FORWARDED = frozenset(
 )
 CLIENT_KEYS = frozenset((b"authorization", b"x-api-key"))
 JSON = (b"content-type", b"application/json")
+PIN = "pin"
 MAX_ANSWER = 64 * 1024 * 1024
 PASSED_ON = (408, 429, 504)  # about load and time: the client decides when to come back
 
@@ -129,13 +131,61 @@ class Legs:
             raise
 
     def release(self, lease: Lease) -> None:
-        """Give an unread lease back, without waiting for it."""
-        self._later(self._give_back(lease.engine, {"lease": lease.id}))
+        """Give an unread lease back, without waiting for it; one of an engine that takes none ends by itself."""
+        if lease.engine.info is not None:
+            self._later(self._give_back(lease.engine, {"lease": lease.id}))
 
     def forget(self, engine: Engine, handle: str) -> None:
         """Let D forget a finished turn, and what it keeps for it, without waiting for it."""
         if engine.info is not None:
             self._later(self._give_back(engine, {"handle": handle}))
+
+    async def renew(self, lease: Lease) -> str | None:
+        """Prolong a lease; None, or why that cannot be: it has ended, or D does not answer."""
+        try:
+            status, answer = await self._call(lease.engine, control.RENEW, {"lease": lease.id})
+        except UpstreamError:
+            failure = "renew_failed"
+        else:
+            failure = "" if status == 200 else str(answer.get("reason") or "renew_failed")
+        self.metrics.renewals.add(failure or "renewed")
+        return failure or None
+
+    @contextmanager
+    def keeping(self, lease: Lease | None) -> Iterator[None]:
+        """Renew a lease, every third of its time, for as long as it is waited for: P may be busy."""
+        info = lease.engine.info if lease is not None else None
+        if lease is None or info is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        third = (info.decoder_kv_blocks_ttl if info.retention == PIN else info.read_lease_seconds) / 3
+        timer: asyncio.TimerHandle
+
+        def again() -> None:
+            nonlocal timer
+            self._later(self._renew_once(lease))
+            timer = loop.call_later(third, again)
+
+        timer = loop.call_later(third, again)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    async def _renew_once(self, lease: Lease) -> None:
+        await self.renew(lease)
+
+    async def tokenize(self, engine: Engine, body: bytes) -> list[int] | None:
+        """What an engine makes of a prompt; None where it does not say. UpstreamError when it does not answer."""
+        response = await self.client.request(
+            engine.origin, b"POST", b"/tokenize", [*self._key, JSON], body, timeouts=self._acquire
+        )
+        try:
+            tokens = _object(await response.read(MAX_ANSWER)).get("tokens")
+        finally:
+            response.close()
+        return tokens if response.status == 200 and isinstance(tokens, list) else None
 
     def _later(self, call: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(call)

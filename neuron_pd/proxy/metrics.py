@@ -127,6 +127,7 @@ class Metrics:
             f"{prefix}queue_refusals", "Requests refused with 429: the line was full, or they waited too long", "reason"
         )
         self.moved = Counter(f"{prefix}conversations_moved", "Turns whose conversation left its decode engine")
+        self.renewals = Counter(f"{prefix}lease_renewals", "Leases prolonged while P was awaited, by result", "result")
         self.releases = Counter(f"{prefix}lease_releases", "Leases given back unread, by result", "result")
         self.unread = Counter(f"{prefix}prefills_not_taken", "Prefills whose blocks D never took, by reason", "reason")
         self.acquire = Histogram(f"{prefix}acquire_seconds", "Asking D for a lease")

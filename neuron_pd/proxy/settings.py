@@ -67,13 +67,15 @@ class Listen:
 class Conversations:
     """What is remembered of them: seconds after the last use, how many at most (of an own memory), and where.
 
-    `store` is "memory" or a Redis URL, asked for at most `store_timeout` seconds.
+    `store` is "memory" or a Redis URL, asked for at most `store_timeout` seconds. `kept`: how long a D with vLLM's own
+    connector keeps a turn's blocks; 0: nothing is reused from it.
     """
 
     ttl: float = 3600.0
     most: int = 100_000
     store: str = "memory"
     store_timeout: float = 0.025
+    kept: float = 480.0
 
 
 @dataclass(frozen=True, slots=True)

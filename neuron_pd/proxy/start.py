@@ -7,7 +7,7 @@ The D that has the history and the D that decodes are two where a conversation m
 leaving or overloaded. As long as that one answers, the KV travels from it through P to the new one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter as now  # the event loop's clock counts whole milliseconds
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from neuron_pd.proxy.engines import Engine, Engines, Role
 from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import Header, Request, StaleConnection
 from neuron_pd.proxy.legs import Lease, Legs, Prefilled, PrefillFailed
+from neuron_pd.proxy.offers import Offers
 from neuron_pd.proxy.store import Known
 from neuron_pd.proxy.ways import CANNOT_PREFILL, Direct, Offered, Ways
 
@@ -59,10 +60,12 @@ class Starter:
         call: Generate,
         account: Account,
         known: Known | None,
+        offers: Offers | None,
     ) -> None:
         self.engines, self.legs, self.ways = engines, legs, ways
         self.request, self.call, self.account = request, call, account
         self.known = known
+        self.offers = offers  # None: those of this turn are another conversation's
 
     async def start(self, decode: Engine) -> Start:
         """From the first P that does its part; each attempt has a lease of its own. Refusal when none does.
@@ -136,13 +139,21 @@ class Starter:
         account.phase, began = "acquire", now()
         with account.span.leg("acquire") as span:
             span.at(holder)
-            lease = await self.legs.acquire(holder, known.handle, span.headers)
+            lease = await self._lease(prefill, holder, known, span.headers)
             span.note(outcome="leased" if isinstance(lease, Lease) else lease)
         account.acquired(began)
         if isinstance(lease, Lease):
             return lease
         account.reason = lease
         return None
+
+    async def _lease(self, prefill: Engine, holder: Engine, known: Known, extra: Sequence[Header]) -> Lease | str:
+        """What D keeps for this turn, for one P; else a lease on what is still in its prefix cache."""
+        if self.offers is not None and self.offers.usable(holder, prefill):
+            lease = await self.offers.take(holder, known, self.call)
+            if isinstance(lease, Lease) or holder.info is None:
+                return lease
+        return await self.legs.acquire(holder, known.handle, extra)
 
     def _no_reuse(self, prefill: Engine, holder: Engine | None) -> str:
         if self.request.get(REUSE_HEADER) == OFF:
@@ -151,6 +162,8 @@ class Starter:
             return "none"
         if holder is None:
             return "decode_gone"
+        if self.offers is not None and self.offers.usable(holder, prefill):
+            return ""
         if not holder.reads_back:
             return "decode_without_reuse"
         return "" if prefill.reads_back else "prefill_without_reuse"
@@ -180,7 +193,7 @@ class Starter:
         unread = lease
         prefill.begin(weight)
         try:
-            with self.account.span.leg("prefill") as span:
+            with self.account.span.leg("prefill") as span, self.legs.keeping(lease):
                 span.at(prefill)
                 extra = (*ranks, *span.headers)
                 answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None, extra=extra)
@@ -191,6 +204,7 @@ class Starter:
             if unread is not None:
                 self.legs.release(unread)
         prefill.without_params = answer.params is None
+        self.account.offered = lease is not None
         seconds = self.account.prefilled(began, answer)
         if answer.report is not None:
             self.ways.prefilled(prefill.meters, answer.report, len(self.request.body), seconds)

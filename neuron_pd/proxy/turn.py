@@ -28,6 +28,7 @@ from neuron_pd.proxy.http import (
 )
 from neuron_pd.proxy.legs import Lease, Legs, new_handle, unavailable
 from neuron_pd.proxy.metrics import Metrics
+from neuron_pd.proxy.offers import Offers
 from neuron_pd.proxy.relay import BrokenOff, is_stream, relay
 from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
 from neuron_pd.proxy.start import Start, Starter
@@ -55,6 +56,7 @@ class Router:
     legs: Legs
     metrics: Metrics
     ways: Ways
+    offers: Offers
     tracing: Tracing = field(default_factory=NoTracing)
     secret: bytes = b""
 
@@ -64,7 +66,7 @@ class Turn:
 
     def __init__(self, router: Router, request: Request, responder: Responder, tenant: Tenant) -> None:
         self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
-        self.ways = router.ways
+        self.ways, self.offers = router.ways, router.offers
         self.request = request
         self.responder = responder
         self.api = GENERATE[request.path]
@@ -77,6 +79,8 @@ class Turn:
         self.at: Engine | None = None  # the D that was asked last
         self.let_go: Lease | None = None  # of a direct turn, once D has begun
         self.account = Account(router.metrics, router.tracing.turn(request))
+        self.known: Known | None = None  # the turn before
+        self.mine = True  # and whether it is of this conversation
 
     async def serve(self) -> int:
         """Answer the request; the status. Refusal while nothing was sent; BrokenOff once the client has been told."""
@@ -117,28 +121,31 @@ class Turn:
         """D serves the turn without a hand-off; where it can be recorded, the next one starts from it all the same."""
         self.account.alone, self.account.reason = True, alone
         self.metrics.alone.add(alone)
-        known = await self._find() if alone.recorded else None
-        at = self.engines.for_decode(known.decode) if known else None
+        if alone.recorded:
+            await self._find()
+        at = self.engines.for_decode(self.known.decode) if self.known else None
         try:
             await self._decode(at, Start(), [], recorded=alone.recorded)
         except UpstreamError as error:
             raise unavailable("decode", error) from error
 
-    async def _find(self) -> Known | None:
+    async def _find(self) -> None:
         """What is known of this conversation; else of one that may begin like it, or whose D is a good choice."""
         conversation = self.conversation
         known = await self.store.first(conversation.lookup) if conversation.lookup else None
         self.metrics.conversations.add(conversation.source, "yes" if known else "no")
         if known is None and conversation.hint is not None:
+            self.mine = False
             known = await self.store.first([conversation.hint.key])
             if known is not None and not conversation.hint.prefix:
                 known = known._replace(handle="")
-        return known
+        self.known = known
 
     async def _together(self) -> None:
         """P and D share the turn. Where D is lost before any of its answer was there, once more from the beginning."""
-        known = await self._find()
-        starter = Starter(self.engines, self.legs, self.ways, self.request, self.call, self.account, known)
+        await self._find()
+        known, offers = self.known, self.offers if self.mine else None
+        starter = Starter(self.engines, self.legs, self.ways, self.request, self.call, self.account, known, offers)
         lost: list[Engine] = []
         for last in (False, True):
             decode = self.engines.for_decode(known.decode if known else None, lost)
@@ -166,7 +173,7 @@ class Turn:
                     decode.end(1)
                     response.close()
                     if self.account.status == 200:
-                        await self._remember(decode, handle, start)
+                        await self._finished(decode, handle, start)
         finally:
             self._let_go(start)
 
@@ -214,7 +221,7 @@ class Turn:
 
     async def _answer(self, decode: Engine, response: Response, start: Start) -> None:
         self.account.began_answer(response.status)
-        self.tap = self._new_tap(response)
+        self.tap = self._new_tap(decode, response)
         self.account.streams(is_stream(response))
         feed, waiting = self.tap.feed, is_stream(response) and response.status == 200
 
@@ -237,21 +244,28 @@ class Turn:
             self.legs.failed(decode, "decode", error)
             raise
 
-    def _new_tap(self, response: Response) -> Tap:
+    def _new_tap(self, decode: Engine, response: Response) -> Tap:
         if not is_stream(response):
             return JsonTap(self.api)
-        return StreamTap(self.api) if self.conversation.needs_reply or self.api.always_read else FinishTap(self.api)
+        read = self.conversation.needs_reply or self.api.always_read or decode.offers
+        return StreamTap(self.api) if read else FinishTap(self.api)
 
-    async def _remember(self, decode: Engine, handle: str | None, start: Start) -> None:
+    async def _finished(self, decode: Engine, handle: str | None, start: Start) -> None:
         """Keep where this turn is, or, at the end of a session, forget those before it."""
-        reply = self.tap.reply()
+        reply, conversation = self.tap.reply(), self.conversation
         if not reply.finished:
             return
-        if self.conversation.final:
-            await end_of_session(self.store, self.engines, self.legs, self.conversation.lookup)
-        elif handle is not None and (keys := self.conversation.finished(reply)):
-            known = Known(decode.url, handle, start.prefill, start.tokens)
-            await self.store.put(keys, known, forget=self.conversation.outgrown())
+        if conversation.final:
+            await end_of_session(self.store, self.engines, self.legs, conversation.lookup)
+        if handle is None or not (keys := conversation.finished(reply)):
+            self.offers.decline(decode, reply.params)
+            return
+        known = Known(decode.url, handle, start.prefill, start.tokens)
+        offer = await self.offers.to_keep(decode, reply.params, self.call)
+        await self.store.put(keys, known, offer, conversation.outgrown())
+        before = self.engines.holder(self.known.decode) if self.known and self.mine else None
+        if before is not None and before.offers and self.known is not None:
+            await self.offers.outdated(before, self.known)
 
     def _began(self, decode: Engine, start: Start) -> None:
         """D's first token is there: what it took is learned, and a history that was held for it need not be longer."""

@@ -24,7 +24,8 @@ def prompt_text(body: JSON) -> str:
     if isinstance(turns, str):
         turns = [{"role": "user", "content": turns}]
     system = body.get("system") or body.get("instructions")
-    return (f"<system>{_text(system)}" if system else "") + "".join(_rendered(turn) for turn in turns)
+    head = "".join(f"<{name}>{json.dumps(body[name])}" for name in ("tools", "chat_template_kwargs") if name in body)
+    return head + (f"<system>{_text(system)}" if system else "") + "".join(_rendered(turn) for turn in turns)
 
 
 def _rendered(turn: JSON) -> str:

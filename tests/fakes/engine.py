@@ -69,6 +69,7 @@ class FakeEngine:
         self.events: list[bytes] | None = None  # a whole stream, as written: one write each
         self.answer: bytes | None = None  # a whole JSON answer
         self.models = ["fake"]
+        self.pins = False  # D: keep each turn's blocks, and say so in its answer: pin mode, or vLLM's own connector
         self.leak = True  # D: carry kv_transfer_params in answers, as newer engines do
         self.acquire_delay = 0.0
         self.acquire_status: int | None = None
@@ -78,6 +79,7 @@ class FakeEngine:
         self.records: dict[str, str] = {}
         self.leases: dict[str, str] = {}
         self.released: list[str] = []
+        self.renewed: list[str] = []
         self.cancelled = 0
         self.active = 0
         self.peak = 0
@@ -141,6 +143,9 @@ class FakeEngine:
         if request.path == "/v1/models":
             data = [{"id": name, "object": "model"} for name in self.models]
             return web.json_response({"object": "list", "data": data})
+        if request.path == "/tokenize":
+            tokens = [ord(letter) for letter in prompt_text(recorded.body)]
+            return web.json_response({"tokens": tokens, "count": len(tokens), "max_model_len": 1_000_000})
         if request.path == "/v1/teapot":
             return web.Response(status=418, text="short and stout")
         return web.json_response({"path": request.path_qs, "method": request.method, "bytes": len(recorded.raw)})
@@ -157,6 +162,11 @@ class FakeEngine:
         if request.path == control.ACQUIRE:
             return await self._acquire(recorded.body["handle"])
         name = recorded.body.get("lease") or recorded.body["handle"]
+        if request.path == control.RENEW:
+            self.renewed.append(name)
+            if name not in self.leases:
+                return web.json_response({"reason": control.AcquireMiss.UNKNOWN_HANDLE}, status=404)
+            return web.json_response({"renewed": 1, "ttl": 480.0})
         self.released.append(name)
         self.records.pop(name, None)
         return web.json_response({"released": int(self.leases.pop(name, None) is not None)})
@@ -243,8 +253,7 @@ class FakeEngine:
             response = web.Response(body=self.answer, content_type="application/json")
         else:
             answer = apis.whole(recorded.path, recorded.body, self.reply, False, self.tool_calls or [])
-            if self.leak:
-                answer["kv_transfer_params"] = self._blocks("decode-secret", 9)
+            answer.update(self._said(recorded))
             response = web.json_response(answer)
         if handle := params.get(HANDLE):
             self.records[handle] = prompt_text(recorded.body) + self.reply
@@ -274,9 +283,21 @@ class FakeEngine:
                 yield event
                 await asyncio.sleep(0.005)
             return
-        leaked = {"kv_transfer_params": self._blocks("decode-secret", 9)} if self.leak else {}
-        for event in apis.events(recorded.path, recorded.body, self.reply, self.tool_calls or [], leaked):
+        said = self._said(recorded)
+        for event in apis.events(recorded.path, recorded.body, self.reply, self.tool_calls or [], said):
             yield event
+
+    def _said(self, recorded: Recorded) -> JSON:
+        """What D's answer says of its blocks: where it pins, the turn's own; else something that must not leak."""
+        given = recorded.body.get("kv_transfer_params")
+        if not self.pins or not given:
+            return {"kv_transfer_params": self._blocks("decode-secret", 9)} if self.leak else {}
+        text, lease = prompt_text(recorded.body) + self.reply, f"pin-{uuid4().hex}"
+        self.leases[lease] = text
+        params = {**self._blocks(lease, len(text)), "remote_block_ids": [list(range(-(-len(text) // 16)))]}
+        if self.info is not None:
+            params |= {FINGERPRINT: {"text": text}, HANDLE: given.get(HANDLE, uuid4().hex)}
+        return {"kv_transfer_params": params}
 
 
 def _report(prompt: str, given: JSON) -> JSON:

@@ -13,9 +13,7 @@ async def test_models(cluster: Cluster) -> None:
     assert (await cluster.get("/v1/models")).json["data"] == [{"id": "fake", "object": "model"}]
 
 
-@pytest.mark.parametrize(
-    "path", ["/tokenize", "/detokenize", "/v1/embeddings", "/v1/messages/count_tokens", "/score", "/v1/rerank"]
-)
+@pytest.mark.parametrize("path", ["/detokenize", "/v1/embeddings", "/v1/messages/count_tokens", "/score", "/v1/rerank"])
 async def test_post(cluster: Cluster, path: str) -> None:
     answer = await cluster.post({"input": "hello"}, path + "?a=b", Authorization="Bearer k")
     assert answer.json == {"path": path + "?a=b", "method": "POST", "bytes": 17}

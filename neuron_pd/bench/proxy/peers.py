@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from neuron_pd.models.store import cache_dir
 VLLM, ROUTER = "0.32.0", "0.1.17"
 EXAMPLE = "examples/disaggregated/disaggregated_serving/disagg_proxy_multiturn.py"
 EXAMPLE_NEEDS = ("fastapi", "httpx", "uvicorn")
+BENCHMARK = "benchmarks/multi_turn/benchmark_serving_multi_turn.py"
+BENCHMARK_NEEDS = ("aiohttp", "numpy", "pandas", "tqdm", "transformers", "vllm")
 BUILD_TOOLS = ("setuptools>=77,<81", "setuptools-scm", "setuptools-rust", "wheel", "packaging")
 LONGEST_SECONDS = 600
 
@@ -31,15 +33,33 @@ class Unavailable(Exception):
 
 def example(say: Say) -> Path:
     """The example proxy's file. Preparing a source release's metadata runs its set-up script, which imports torch."""
-    if missing := [name for name in EXAMPLE_NEEDS if find_spec(name) is None]:
+    _need(EXAMPLE_NEEDS)
+    return _from_source(EXAMPLE, say)
+
+
+def multi_turn_benchmark(say: Say) -> Path:
+    """The script of vLLM's multi-turn benchmark, what it imports beside it."""
+    _need(BENCHMARK_NEEDS)
+    return _from_source(BENCHMARK, say)
+
+
+def _need(packages: Iterable[str]) -> None:
+    if missing := [name for name in packages if find_spec(name) is None]:
         raise Unavailable(f"it needs {', '.join(missing)}: pip install {' '.join(missing)}")
-    place = _home() / f"vllm-{VLLM}" / Path(EXAMPLE).name
+
+
+def _from_source(name: str, say: Say) -> Path:
+    """A file of vLLM's source release, in the cache; what is ours to run from it is fetched together."""
+    home = _home() / f"vllm-{VLLM}-source"
+    place = home / name
     if not place.exists():
         if find_spec("torch") is None:
             raise Unavailable("vLLM's source release cannot be prepared without torch: install neuron-pd[cpu]")
         say(f"fetching vLLM {VLLM}'s source release (45 MB)")
         with tempfile.TemporaryDirectory() as folder:
-            _extract(_source_release(Path(folder)), place)
+            _extract(_source_release(Path(folder)), home)
+        if not place.exists():
+            raise Unavailable(f"vLLM {VLLM}'s source release holds no {name}")
     return place
 
 
@@ -77,16 +97,18 @@ def _source_release(folder: Path) -> Path:
     return archives[0]
 
 
-def _extract(archive: Path, place: Path) -> None:
+def _extract(archive: Path, home: Path) -> None:
+    """The example and the benchmark's folder, each file whole or not at all."""
     with tarfile.open(archive) as members:
         for member in members:
-            if member.name.partition("/")[2] == EXAMPLE and (content := members.extractfile(member)):
+            name = member.name.partition("/")[2]
+            wanted = name == EXAMPLE or Path(name).parent == Path(BENCHMARK).parent
+            if wanted and member.isfile() and (content := members.extractfile(member)):
+                place = home / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 partial = place.with_suffix(".partial")
                 partial.write_bytes(content.read())
                 partial.rename(place)
-                return
-    raise Unavailable(f"{archive.name} holds no {EXAMPLE}")
 
 
 def _run(*argv: str, environment: Mapping[str, str] | None = None) -> None:

@@ -62,19 +62,21 @@ def test_what_is_cached_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert peers.router(lambda line: None) == program
 
 
-def test_a_source_release_gives_the_example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_source_release_gives_the_example_and_the_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import tarfile
 
-    source = tmp_path / "vllm-1" / peers.EXAMPLE
-    source.parent.mkdir(parents=True)
-    source.write_text("the example")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    beside = str(Path(peers.BENCHMARK).with_name("bench_utils.py"))
+    for name in (peers.EXAMPLE, peers.BENCHMARK, beside, "vllm/other.py"):
+        source = tmp_path / "vllm-1" / name
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(name)
     with tarfile.open(tmp_path / "vllm-1.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "vllm-1", "vllm-1")
-    place = tmp_path / "cache" / "example.py"
-    peers._extract(tmp_path / "vllm-1.tar.gz", place)
-    assert place.read_text() == "the example"
-    (tmp_path / "other").mkdir()
-    with tarfile.open(tmp_path / "other.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "other", "other")
+    monkeypatch.setattr(peers, "_source_release", lambda folder: tmp_path / "vllm-1.tar.gz")
+    script = peers._from_source(peers.BENCHMARK, lambda line: None)
+    assert script.read_text() == peers.BENCHMARK
+    assert script.with_name("bench_utils.py").exists()
+    assert peers._from_source(peers.EXAMPLE, lambda line: None).read_text() == peers.EXAMPLE
     with pytest.raises(Unavailable, match="holds no"):
-        peers._extract(tmp_path / "other.tar.gz", place)
+        peers._from_source("vllm/other.py", lambda line: None)

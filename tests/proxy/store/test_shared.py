@@ -71,9 +71,9 @@ async def test_a_store_that_is_down_costs_reuse_only_and_comes_back(own: RedisSe
         for _ in range(3):
             answer = await cluster.post(chat(*SECOND, conversation_id="c"))
             assert (answer.status, answer.turn["path"]) == (200, "recompute")
-        assert failures.get("first", "ConnectionError") >= 2
-        assert breaker.state == "open"
-        assert failures.get("first", "open") + failures.get("put", "open") >= 1
+        assert sum(failures.values.values()) >= 4
+        assert failures.get("first", "ConnectionError") + failures.get("put", "ConnectionError") >= 3
+        assert breaker.state != "closed"
         own.start()
         await until(lambda: breaker.state == "half_open")
         await cluster.post(chat(LONG, conversation_id="c"))
