@@ -19,9 +19,9 @@ def notes_on(
 ) -> tuple[str, ...]:
     """In the order of their weight. Each is one line."""
     lines = [
-        *_pairing(request, layout, flags),
+        *_pairing(request, layout),
         *_start(request, instance),
-        *_memory(instance, card, flags, fit),
+        *_memory(instance, flags, fit),
         *instance.notes,
         *(card.notes if card else ()),
         *_untried(instance),
@@ -34,7 +34,7 @@ def start_delay(request: Request, instance: Instance) -> int:
     return STAGGER_SECONDS * request.index if instance.is_neuron else 0
 
 
-def _pairing(request: Request, layout: Layout, flags: Mapping[str, Value]) -> Iterator[str]:
+def _pairing(request: Request, layout: Layout) -> Iterator[str]:
     yield (
         f"{request.peer} must run with the same --{'' if request.bidir else 'no-'}bidir, model, dtype, block size and "
         "vLLM and NIXL releases"
@@ -65,7 +65,7 @@ def _start(request: Request, instance: Instance) -> Iterator[str]:
         yield f"both roles on one machine: start decode about {STAGGER_SECONDS} s after prefill"
 
 
-def _memory(instance: Instance, card: Model | None, flags: Mapping[str, Value], fit: Fit | None) -> Iterator[str]:
+def _memory(instance: Instance, flags: Mapping[str, Value], fit: Fit | None) -> Iterator[str]:
     if fit is None:
         if instance.hardware is not None:
             yield "the model's size is not known here, so its fit into memory was not checked: --profile FILE gives it"

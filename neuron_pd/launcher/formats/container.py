@@ -12,11 +12,21 @@ from neuron_pd.launcher.serve import ServeSpec
 TOKEN_PATH: Final = "/run/secrets/neuron-pd/control-token"
 
 
-def image(spec: ServeSpec, named: str | None = None) -> str:
+def image(spec: ServeSpec) -> str:
     """UsageError where neither the person nor the instance's profile names one."""
-    if found := named or spec.instance.image:
+    if found := spec.request.image or spec.instance.image:
         return found
     raise UsageError(f"{spec.instance.name} has no container image of its own: give one with --image")
+
+
+def remarks(spec: ServeSpec) -> tuple[str, ...]:
+    """The engine's notes, and what its image is where nobody named another."""
+    if spec.request.image or not spec.request.ours:
+        return spec.notes
+    return (
+        *spec.notes,
+        f"{image(spec)} is the vendor's, without neuron-pd and with a vLLM of its own: build on it, and give --image",
+    )
 
 
 def environment(spec: ServeSpec) -> dict[str, str]:

@@ -10,13 +10,13 @@ from neuron_pd.launcher.serve import ServeSpec
 
 def docker(specs: Sequence[ServeSpec]) -> str:
     """One command for each engine, in the background."""
-    return "\n".join("\n".join([*comments(spec), _command(spec)]) for spec in specs)
+    return "\n".join("\n".join([*comments(container.remarks(spec)), _command(spec)]) for spec in specs)
 
 
 def _command(spec: ServeSpec) -> str:
     program, words = container.program(spec)
     options = " \\\n  ".join(" ".join(map(shlex.quote, option)) for option in _options(spec, program))
-    image = shlex.quote(container.image(spec, spec.request.image))
+    image = shlex.quote(container.image(spec))
     return f"docker run {options} \\\n  {image} \\\n  {command_lines(words)}"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from neuron_pd.launcher.formats import container
+from neuron_pd.launcher.formats.shell import comments
 from neuron_pd.launcher.serve import ServeSpec
 
 POD_IP: Final = "$(POD_IP)"
@@ -27,7 +28,7 @@ RESOURCES: Final = {"cuda": "nvidia.com/gpu", "neuron": "aws.amazon.com/neuron",
 def kubernetes(specs: Sequence[ServeSpec]) -> str:
     """The manifest. Several engines are replicas of one Deployment."""
     spec = specs[0]
-    notes = "".join(f"# {note}\n" for note in spec.notes)
+    notes = "".join(f"{comment}\n" for comment in comments(container.remarks(spec)))
     documents = [_service(spec), _deployment(spec, len(specs))]
     return notes + yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
 
@@ -96,7 +97,7 @@ def _container(spec: ServeSpec) -> dict[str, Any]:
     variables = container.environment(spec)
     return {
         "name": "engine",
-        "image": container.image(spec, spec.request.image),
+        "image": container.image(spec),
         "command": [_literal(program)],
         "args": [_literal(word) for word in words],
         "env": [_pod_ip(), *({"name": name, "value": _literal(value)} for name, value in variables.items())],

@@ -20,13 +20,13 @@ EPILOGUE: Final = "wait -n  # the first that ends takes the others with it"
 def shell(specs: Sequence[ServeSpec]) -> str:
     """The exports, then the command, one flag a line. Several engines start one after the other and end together."""
     if len(specs) == 1:
-        return "\n".join([*comments(specs[0]), *_lines(specs[0])])
+        return "\n".join([*comments(specs[0].notes), *_lines(specs[0])])
     blocks = [f"(\n{_block(spec)}\n) &\npids+=($!)" for spec in specs]
-    return "\n".join([*comments(specs[0]), PROLOGUE, *blocks, EPILOGUE])
+    return "\n".join([*comments(specs[0].notes), PROLOGUE, *blocks, EPILOGUE])
 
 
-def comments(spec: ServeSpec) -> list[str]:
-    return [f"# {note}" for note in spec.notes]
+def comments(notes: Sequence[str]) -> list[str]:
+    return [f"# {note}" for note in notes]
 
 
 def command_lines(words: Sequence[str]) -> str:

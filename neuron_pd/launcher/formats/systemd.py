@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
+from neuron_pd.launcher.formats.shell import comments
 from neuron_pd.launcher.notes import start_delay
 from neuron_pd.launcher.serve import ServeSpec
 
@@ -25,7 +26,7 @@ def unit(spec: ServeSpec) -> str:
     return "\n".join(
         [
             f"# /etc/systemd/system/neuron-pd-{spec.name}.service",
-            *(f"# {note}" for note in spec.notes),
+            *comments(spec.notes),
             "[Unit]",
             f"Description=neuron-pd {spec.name} engine",
             "Wants=network-online.target",

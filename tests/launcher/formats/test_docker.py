@@ -74,4 +74,8 @@ def test_the_token_and_a_models_directory_are_mounted_and_the_id_is_vllms(tmp_pa
 def test_the_image() -> None:
     with pytest.raises(UsageError, match="cpu has no container image of its own: give one with --image"):
         docker([engine("cpu", prefill_host="127.0.0.1", decode_host="127.0.0.1", model="owner/name")])
-    assert "mine:1" in docker([engine("p5en.48xlarge", image="mine:1")])
+    text = docker([engine("p5en.48xlarge", image="mine:1")])
+    assert "mine:1" in text
+    assert "is the vendor's" not in text
+    assert "is the vendor's, without neuron-pd" in docker([engine("p5en.48xlarge")])
+    assert "is the vendor's" not in docker([engine("p5en.48xlarge", connector="upstream")])
