@@ -1,6 +1,7 @@
 """Conversations through simulated engines: every turn takes the steps that the proxy and the engines take."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import cycle
 
 from neuron_pd.core.decision import Path, Prompt
@@ -116,11 +117,9 @@ class _Simulation:
     def _prefill_leg(self, served: Served, prefill: PrefillEngine, source: DecodeEngine | None) -> Process:
         account = self._by.account(Turn(served.prompt, served.reused, served.local))
         prefill.tokens_in_flight += served.computed
-        yield account.host + account.acquire
-        if source is not None and served.offered:
-            # P reads, or says that it will not: either way D need not hold the blocks any longer.
-            with source.reading(served.conversation):
-                yield account.transfer
+        # D holds what it offered from the acquire until P has read it, or says that it will not.
+        with source.reading(served.conversation) if source is not None and served.offered else nullcontext():
+            yield account.host + account.acquire + account.transfer
         arrived = self._kernel.now
         yield from prefill.compute(account.compute)
         served.prefill_wait = self._kernel.now - arrived - account.compute
