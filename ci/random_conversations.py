@@ -22,6 +22,7 @@ from rich.console import Console
 from neuron_pd.bench.client import Outcome, aiohttp, session, stream_chat
 from neuron_pd.bench.provenance import engine_stats
 from neuron_pd.bench.text import words
+from neuron_pd.cli import INTERRUPTED
 from neuron_pd.errors import NeuronPDError
 from neuron_pd.launcher.live import live
 from neuron_pd.launcher.preflight import check_topology
@@ -260,6 +261,8 @@ def main(argv: list[str] | None = None) -> int:
     except NeuronPDError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     sys.stdout.write(json.dumps({**found, "wrong": found["wrong"][:3]}, indent=2) + "\n")

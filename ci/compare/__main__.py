@@ -20,6 +20,7 @@ from ci.compare.trials import Bench
 from neuron_pd.bench.client import session
 from neuron_pd.bench.provenance import engine_info, host
 from neuron_pd.bench.target import Endpoints, ruler
+from neuron_pd.cli import INTERRUPTED
 from neuron_pd.errors import NeuronPDError
 from neuron_pd.launcher.live import live
 from neuron_pd.launcher.packages import vllm_version
@@ -43,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     except NeuronPDError as error:
         console.print(f"error: {error}", markup=False, highlight=False)
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
     show(found, Console(width=110))
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")

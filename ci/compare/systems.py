@@ -18,7 +18,7 @@ from neuron_pd.core.transfer import first_leg
 from neuron_pd.launcher.topology import Child, Topology
 
 MODEL = "tiny"
-REPLY_TOKENS = 24
+REPLY_TOKENS = 8
 Messages = list[dict[str, str]]
 
 
