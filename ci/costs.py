@@ -26,6 +26,7 @@ from rich.table import Table
 
 from ci.compare.trials import engine_process
 from neuron_pd.bench.text import words
+from neuron_pd.cli import INTERRUPTED
 from neuron_pd.core.control import ACQUIRE, PREFIX, RELEASE, STATS, TOKEN_HEADER
 from neuron_pd.core.fingerprint import DIGEST_BYTES, Fingerprint, Seed
 from neuron_pd.core.ledger import Ledger, Record
@@ -160,7 +161,7 @@ def on_an_engine(port: int, token: str | None) -> dict[str, Any]:
     engine = engine_process(port)
     time.sleep(1)
     idle = wakeups(engine, IDLE_SECONDS)
-    _, lease, _ = router.ask(ACQUIRE, {"handle": HANDLE})
+    _, lease, _ = Router(port, token).ask(ACQUIRE, {"handle": HANDLE})  # the server has closed the other by now
     leased = wakeups(engine, 1.0)
     blocks = len(lease["kv_transfer_params"]["remote_block_ids"][0])
     return {"blocks": blocks, "control_path_ms": path, "idle_wakeups": idle, "wakeups_in_1s_of_a_lease": leased}
@@ -222,6 +223,8 @@ def main(argv: list[str] | None = None) -> int:
         except NeuronPDError as error:
             sys.stderr.write(f"error: {error}\n")
             return 2
+        except KeyboardInterrupt:
+            return INTERRUPTED
     show(found, Console(width=100))
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
