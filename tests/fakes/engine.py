@@ -122,6 +122,11 @@ class FakeEngine:
         return [request for request in self.requests if request.path == path]
 
     @property
+    def asked(self) -> list[Recorded]:
+        """The requests but for the proxy's own looks at what this engine is."""
+        return [request for request in self.requests if request.path != control.INFO]
+
+    @property
     def generated(self) -> list[Recorded]:
         return [request for request in self.requests if request.path in apis.GENERATE]
 
