@@ -8,7 +8,6 @@ more that takes what is not to be kept (modules/kvcache/block_kv_cache_manager.p
 """
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,11 +43,6 @@ def tensor_parallel() -> TensorParallel:
     return TensorParallel(
         parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_tensor_model_parallel_size()
     )
-
-
-def is_loaded() -> bool:
-    """Whether this process runs a model of that stack."""
-    return "neuronx_distributed_inference" in sys.modules
 
 
 def kv_state(model: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from neuron_pd.buffers import BufferFault  # noqa: E402
 from neuron_pd.buffers.machine import Machine  # noqa: E402
 from neuron_pd.buffers.nrt import Runtime  # noqa: E402
-from neuron_pd.buffers.nxd import NxdAdapter, is_loaded, kv_state, limits, tensor_parallel  # noqa: E402
+from neuron_pd.buffers.nxd import NxdAdapter, kv_state, limits, tensor_parallel  # noqa: E402
 from neuron_pd.buffers.staged import StagedAdapter  # noqa: E402
 from tests.fakes.device import DeviceTensor  # noqa: E402
 
@@ -100,9 +100,3 @@ def test_what_it_cannot_do_is_said() -> None:
     assert "nothing can be read back" in whole[1]
     assert "is_prefix_caching" in whole[1]
     assert len(limits(SimpleNamespace(is_prefix_caching=True))) == 1
-
-
-def test_the_stack_is_known_by_what_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_loaded()
-    monkeypatch.setitem(sys.modules, "neuronx_distributed_inference", ModuleType("neuronx_distributed_inference"))
-    assert is_loaded()
