@@ -10,6 +10,7 @@ Exit status 3 with one line that says why, where this machine cannot do it; othe
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,4 +138,6 @@ def run(command: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    # Ended from outside, it still takes its namespace away.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(run(sys.argv[1:]))
