@@ -1,6 +1,7 @@
 """`neuron-pd bench proxy`: what a proxy costs, next to others."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import click
 from rich.console import Console
 
 from neuron_pd.errors import UsageError
+
+WIDTH = 150  # of the table in a file
 
 
 def peer_names(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
@@ -49,7 +52,7 @@ def proxy(path: Path | None, conversations: int, **plan: Any) -> None:
     report["memory"] = measure_memory(conversations, say) if conversations else None
     if path is not None:
         path.write_text(json.dumps(report, indent=2) + "\n")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(table(report))
     for line in (*memory_line(report["memory"]), *report["notes"]):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ def table(report: Mapping[str, Any]) -> Table:
     """One line a contender; how many times a peer's requests per second ours are stands in its line."""
     made = Table(title=f"two legs, {report['plan']['chunks']} chunks a reply, one core a proxy")
     for heading in ("", "requests/s", "least – most", "ours is", "CPU µs/request", "µs/chunk", "core", "others"):
-        made.add_column(heading, justify="left" if not heading else "right")
+        made.add_column(heading, justify="right" if heading else "left", no_wrap=not heading)
     made.add_column(f"first byte of {report['plan']['burst']} at once, ms", justify="right")
     for row in report["rows"]:
         made.add_row(*_cells(row, report["times"].get(row["name"])))
