@@ -25,7 +25,7 @@ from neuron_pd.connector.stats import Counts, LeaseStats
 from neuron_pd.core.control import EngineInfo
 from neuron_pd.core.decision import AUTO
 from neuron_pd.core.fingerprint import Seed
-from neuron_pd.core.transfer import TURN, RemoteBlocks
+from neuron_pd.core.transfer import BLOCK_SIZE, TURN, RemoteBlocks
 from neuron_pd.errors import TransferParamsError
 
 if TYPE_CHECKING:
@@ -113,6 +113,9 @@ class LeaseOnRead(Upstream):
             return
         try:
             RemoteBlocks.parse(params, len(self.kv_cache_config.kv_cache_groups))
+            if params.get(BLOCK_SIZE, self.block_size) < self.block_size:
+                # Upstream lines up the ends of the two lists, and P's last blocks may not fill one of ours.
+                raise TransferParamsError("block_size", f"P's blocks of {params[BLOCK_SIZE]} tokens are smaller")
         except TransferParamsError as error:
             logger.warning("neuron-pd: a hand-off is refused, the prompt is computed here: %s", error)
             self.counts.add("hand_offs", "refused")
@@ -157,6 +160,7 @@ class LeaseOnRead(Upstream):
         report = self.reuse.turn_done(request, completed=answer is not None)
         if answer is not None and report is not None:
             answer[TURN] = report.as_json()
+            answer[BLOCK_SIZE] = self.block_size
         return delay, answer
 
     # A step of the engine

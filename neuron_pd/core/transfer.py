@@ -3,7 +3,8 @@
 Router to P, first turn           {"do_remote_decode": true, "do_remote_prefill": false}
 Router to P, with D's lease       the same plus remote_block_ids, remote_engine_id, remote_request_id, remote_host,
                                   remote_port, remote_num_tokens ... (vLLM's names) and `FINGERPRINT`
-P's answer, forwarded to D        {"do_remote_prefill": true, "do_remote_decode": false, remote_*: P's blocks}, `TURN`
+P's answer, forwarded to D        {"do_remote_prefill": true, "do_remote_decode": false, remote_*: P's blocks}, `TURN`,
+                                  and `BLOCK_SIZE`: P's, in tokens
 Router to D                       P's answer without `TURN`, plus `HANDLE`: the name under which D records the turn
 
 Field names and types are vLLM's (`vllm/distributed/kv_transfer/kv_connector/v1/nixl`, 0.29 to 0.32). Objects are passed
@@ -20,6 +21,7 @@ from neuron_pd.errors import TransferParamsError
 HANDLE = "neuron_pd_handle"
 FINGERPRINT = "neuron_pd_fingerprint"
 TURN = "neuron_pd_turn"
+BLOCK_SIZE = "neuron_pd_block_size"
 
 Params = dict[str, Any]
 

@@ -190,6 +190,7 @@ def test_both_flags_false_pins_nothing(engine: Make) -> None:
         {"remote_engine_id": 7},
         {"remote_port": "x"},
         {"remote_num_tokens": "many"},
+        {"neuron_pd_block_size": 8},
     ],
 )
 def test_a_hand_off_that_does_not_hold_together_is_computed(engine: Make, broken: dict[str, Any]) -> None:

@@ -1,11 +1,11 @@
 """Models with other kinds of KV cache, and engines with different block sizes: reused or refused, and never wrong."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from neuron_pd.profiles import ROLES
 from tests.e2e.kinds import make
 from tests.e2e.servers import Pair, Server
 
@@ -14,11 +14,17 @@ pytestmark = pytest.mark.e2e
 SOURCE = " ".join(f"word{n}" for n in range(900))
 
 
-def two_turns(pair: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
+# The kernels of latent attention take half precision only, in which replies are computed otherwise than prompts are: so
+# the first turn of that model says one token, and all that is reused was computed as a prompt.
+ARGS = {"mla": ["--dtype", "bfloat16"]}
+SAYS = {"mla": 1}
+
+
+def two_turns(pair: Pair, says: int = 24) -> tuple[dict[str, Any], dict[str, Any]]:
     """What D's answer to an acquire was, and P's report of the second turn; both answers are right."""
     prompt = SOURCE[300:2300]
-    expected = pair.cold(prompt)
-    reply, _, _ = pair.turn(prompt, handle="h")
+    expected = pair.cold(prompt, says)
+    reply, _, _ = pair.turn(prompt, handle="h", tokens=says)
     assert reply == expected
     longer = prompt + reply + SOURCE[:300]
     acquired = pair.decode.control("acquire", {"handle": "h"})
@@ -30,18 +36,13 @@ def two_turns(pair: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
     return acquired.json(), report
 
 
-@pytest.fixture(scope="module", params=["mla", "sliding", "hybrid"])
-def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pair]]:
-    path = tmp_path_factory.mktemp(request.param)
-    model = make(request.param, path / "model")
-    with Pair(*(Server(role, path / f"{role}.log", model=model) for role in ("prefill", "decode"))) as pair:
-        yield request.param, pair
-
-
-def test_a_kind_of_cache_is_reused_or_refused(kind: tuple[str, Pair]) -> None:
-    name, pair = kind
-    acquired, report = two_turns(pair)
-    if name == "mla":
+@pytest.mark.parametrize("kind", ["mla", "sliding", "hybrid"])
+def test_a_kind_of_cache_is_reused_or_refused(tmp_path: Path, kind: str) -> None:
+    model = make(kind, tmp_path / "model")
+    servers = (Server(role, tmp_path / f"{role}.log", model=model, args=ARGS.get(kind, ())) for role in ROLES)
+    with Pair(*servers) as pair:
+        acquired, report = two_turns(pair, SAYS.get(kind, 24))
+    if kind == "mla":
         assert (report["path"], report["reason"]) == ("read_back", "verified")
         assert report["reused"] == acquired["kv_transfer_params"]["remote_num_tokens"]
     else:
