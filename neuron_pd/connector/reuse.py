@@ -120,6 +120,8 @@ class Reuse:
             return Reason.SELF_READ
         if not self.verifiable or not compat.is_verifiable(request):
             return Reason.UNSUPPORTED
+        if remote.fingerprint is not None and self.block_size % remote.fingerprint.block_size:
+            return Reason.UNSUPPORTED  # upstream's worker reads into blocks that are made of whole remote ones
         if remote.fingerprint is not None or self.settings.allow_unverified:
             return None
         if not self._said_unverified:

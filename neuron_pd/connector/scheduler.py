@@ -113,9 +113,10 @@ class LeaseOnRead(Upstream):
             return
         try:
             RemoteBlocks.parse(params, len(self.kv_cache_config.kv_cache_groups))
-            if params.get(BLOCK_SIZE, self.block_size) < self.block_size:
-                # Upstream lines up the ends of the two lists, and P's last blocks may not fill one of ours.
-                raise TransferParamsError("block_size", f"P's blocks of {params[BLOCK_SIZE]} tokens are smaller")
+            if (theirs := params.get(BLOCK_SIZE, self.block_size)) != self.block_size:
+                # Out of larger blocks upstream reads nothing; out of smaller ones it lines up the ends of the lists,
+                # and P's last blocks may not fill one of ours.
+                raise TransferParamsError("block_size", f"P's blocks have {theirs} tokens, ours {self.block_size}")
         except TransferParamsError as error:
             logger.warning("neuron-pd: a hand-off is refused, the prompt is computed here: %s", error)
             self.counts.add("hand_offs", "refused")

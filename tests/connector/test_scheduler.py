@@ -326,6 +326,7 @@ def test_another_token_verifies_nothing(engine: Make, monkeypatch: pytest.Monkey
         ({"remote_host": None}, "malformed"),
         ({"neuron_pd_fingerprint": {"block_size": 16}}, "malformed"),
         ({"neuron_pd_fingerprint": None}, "unverified"),
+        ({"neuron_pd_fingerprint": {"block_size": 32, "digests": "AAAAAAAAAAA="}}, "unsupported"),
         ({"remote_engine_id": "prefill-engine"}, "self_read"),
     ],
 )
