@@ -131,6 +131,7 @@ def test_a_peer_that_comes_back_is_asked_again(client: LeaseClient, monkeypatch:
     assert client.claim(peer, "lease", "r").result(10) is Refused.GONE
     with zmq.Context() as context, context.socket(zmq.ROUTER) as again:
         again.bind(f"tcp://127.0.0.1:{peer.port}")
+        monkeypatch.setattr(side_channel, "TIMEOUT_MILLISECONDS", 10_000)
         answered = client.claim(peer, "lease", "r")
         frames = again.recv_multipart()
         again.send_multipart((*frames[:2], b'{"deadline": 2.0, "seconds": 1.0}'))

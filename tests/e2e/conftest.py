@@ -27,6 +27,11 @@ TOKEN = "end-to-end"
 LENGTH = 4096
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The common topology starts last: what starts engines of its own has the machine and the ports to itself."""
+    items.sort(key=lambda item: bool(item.get_closest_marker("e2e")) and "cluster" in getattr(item, "fixturenames", ()))
+
+
 def port_flags() -> list[str]:
     return [text for name, port in PORTS.items() for text in (name, str(port))]
 
