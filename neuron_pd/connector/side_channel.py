@@ -108,12 +108,15 @@ class LeaseClient:
 
     def _ask(self, peer: Peer, message: dict[str, str]) -> dict[str, Any]:
         sockets: dict[Peer, Any] = self._local.__dict__.setdefault("sockets", {})
+        socket = sockets.pop(peer, None)
         try:
-            socket = sockets.pop(peer, None) or _connected(peer)
+            socket = socket or _connected(peer)
             socket.send(PREFIX + json.dumps(message).encode())
             answer = json.loads(socket.recv())
         except (zmq.ZMQError, ValueError) as error:
             logger.warning("neuron-pd: no answer about lease %s from %s:%d: %s", message["lease"], *peer, error)
+            if socket is not None:
+                socket.close(linger=0)  # else the question would still arrive
             return {}
         sockets[peer] = socket
         return answer if isinstance(answer, dict) else {}

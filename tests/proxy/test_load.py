@@ -35,7 +35,7 @@ async def test_1000_streams_at_once_and_pages_still_answer() -> None:
         for _, writer in streams:
             writer.transport.abort()
         await until(lambda: cluster.decode.active == 0)
-        assert not cluster.proxy.client.active
+        await until(lambda: not cluster.proxy.client.active)
         assert not cluster.proxy.engines.decode[0].requests
 
 

@@ -41,7 +41,7 @@ def parsed() -> Words:
 
 
 def lines(spec: ServeSpec, key: str) -> list[str]:
-    return [line.partition("=")[2] for line in unit(spec).splitlines() if line.startswith(f"{key}=")]
+    return [line.partition("=")[2] for line in unit(spec).split("\n") if line.startswith(f"{key}=")]
 
 
 @MANY
