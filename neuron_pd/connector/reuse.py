@@ -88,7 +88,7 @@ class Reuse:
     def turn_arrived(self, request: Request, params: Params) -> None:
         leg = self.legs[request.request_id] = self._verify(request, params)
         if leg.report.verified and leg.peer:
-            leg.claim = self.client.claim(leg.peer, leg.lease, self._reader(request))
+            leg.claim = self.client.claim(leg.peer, leg.lease, self._reader(request.request_id))
         elif not leg.report.verified:
             self._leave(request, leg)
 
@@ -219,7 +219,7 @@ class Reuse:
                 continue
             answer = leg.claim.result()
             if isinstance(answer, Granted) and answer.until - time.perf_counter() < PROLONG_SECONDS:
-                leg.claim = self.client.claim(leg.peer, leg.lease, self._name(request_id))
+                leg.claim = self.client.claim(leg.peer, leg.lease, self._reader(request_id))
 
     # It has read
 
@@ -286,12 +286,9 @@ class Reuse:
             return
         withdraw(request.kv_transfer_params)
         if leg.lease and leg.peer and leg.engine_id != self.engine_id:
-            self.client.release(leg.peer, leg.lease, self._reader(request))
+            self.client.release(leg.peer, leg.lease, self._reader(request.request_id))
 
-    def _reader(self, request: Request) -> str:
-        return self._name(request.request_id)
-
-    def _name(self, request_id: str) -> str:
+    def _reader(self, request_id: str) -> str:
         return f"{self.engine_id}/{request_id}"
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.e2e.asking import TOKEN, control, settled
+
 PORTS = {
     "--proxy-port": 18000,
     "--prefill-port": 18100,
@@ -23,7 +24,6 @@ PORTS = {
     "--decode-side-channel-port": 15601,
 }
 CLI = [sys.executable, "-m", "neuron_pd"]
-TOKEN = "end-to-end"
 LENGTH = 4096
 
 
@@ -52,22 +52,15 @@ class Cluster:
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=300))
 
     def control(self, engine: str, verb: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        headers = {"x-neuron-pd-token": TOKEN}
-        url = f"{engine}/neuron_pd/v1/{verb}"
-        return self.http.get(url, headers=headers) if body is None else self.http.post(url, json=body, headers=headers)
+        return control(self.http, engine, verb, body)
 
     def stats(self, engine: str | None = None) -> dict[str, float]:
         stats: dict[str, float] = self.control(engine or self.decode, "stats").json()
         return stats
 
     def settled(self) -> dict[str, float]:
-        """D's gauges once nothing is in flight; a step or two after a reply at the latest."""
-        for _ in range(100):
-            stats = self.stats()
-            if not (stats["open_leases"] or stats["kv_blocks_used"]):
-                break
-            time.sleep(0.1)
-        return stats
+        """D's gauges once nothing is in flight."""
+        return settled(self.stats)
 
     def chat(self, messages: list[dict[str, str]], **fields: Any) -> "Answer":
         headers = fields.pop("headers", {})

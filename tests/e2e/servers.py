@@ -15,7 +15,7 @@ import httpx
 from neuron_pd.core.transfer import TURN, first_leg, second_leg
 from neuron_pd.launcher.serve import serve_spec
 from neuron_pd.models import model_dir
-from tests.e2e.conftest import TOKEN
+from tests.e2e.asking import TOKEN, control, settled
 
 STARTS_WITHIN_SECONDS = 300
 PORTS = {"prefill": (18110, 15610), "decode": (18210, 15620)}
@@ -86,9 +86,7 @@ class Server:
                 self.process.wait(30)
 
     def control(self, verb: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        headers = {"x-neuron-pd-token": TOKEN}
-        url = f"{self.url}/neuron_pd/v1/{verb}"
-        return self.http.get(url, headers=headers) if body is None else self.http.post(url, json=body, headers=headers)
+        return control(self.http, self.url, verb, body)
 
     def stats(self) -> dict[str, float]:
         stats: dict[str, float] = self.control("stats").json()
@@ -96,12 +94,7 @@ class Server:
 
     def settled(self) -> dict[str, float]:
         """Its gauges once nothing is held."""
-        for _ in range(100):
-            stats = self.stats()
-            if not (stats["open_leases"] or stats["kv_blocks_used"]):
-                break
-            time.sleep(0.1)
-        return stats
+        return settled(self.stats)
 
     def complete(self, prompt: Any, tokens: int, params: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:
         """A completion, whole."""
