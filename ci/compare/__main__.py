@@ -22,8 +22,8 @@ from neuron_pd.bench.provenance import engine_info, host
 from neuron_pd.bench.target import Endpoints, ruler
 from neuron_pd.cli import INTERRUPTED
 from neuron_pd.errors import NeuronPDError
+from neuron_pd.hosts.packages import vllm_version
 from neuron_pd.launcher.live import live
-from neuron_pd.launcher.packages import vllm_version
 from neuron_pd.launcher.preflight import check_topology
 from neuron_pd.launcher.supervisor import Running, Supervisor
 from neuron_pd.launcher.topology import Topology, cpu_topology

@@ -73,7 +73,7 @@ def _specs(request: "Request", index: int | None, format_: str) -> "list[ServeSp
 
 
 def _become(specs: "Sequence[ServeSpec]") -> None:
-    from neuron_pd.launcher.packages import vllm_version
+    from neuron_pd.hosts.packages import vllm_version
     from neuron_pd.launcher.preflight import check_engine
     from neuron_pd.launcher.replace import become_engine
 

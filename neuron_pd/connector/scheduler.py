@@ -231,6 +231,8 @@ class LeaseOnRead(Upstream):
             read_lease_seconds=settings.read_lease_seconds,
             decoder_kv_blocks_ttl=settings.decoder_kv_blocks_ttl,
             kv_layout=compat.kv_cache_layout(self.vllm_config),
+            side_channel_host=str(self.side_channel_host),
+            side_channel_port=int(self.side_channel_port),
         ).as_json()
 
     def stats(self, pool: Any) -> dict[str, float]:

@@ -44,7 +44,10 @@ class AcquireMiss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine says of itself. `block_size` in tokens, `kv_blocks` of that size in its pool."""
+    """What an engine says of itself. `block_size` in tokens, `kv_blocks` of that size in its pool.
+
+    The side channel is where the other role asks for its memory: its first port, one for each data-parallel rank.
+    """
 
     version: str
     vllm: str
@@ -63,6 +66,8 @@ class EngineInfo:
     read_lease_seconds: float
     decoder_kv_blocks_ttl: float = 480.0
     kv_layout: str = ""  # vLLM's name for it, where that is known
+    side_channel_host: str = ""
+    side_channel_port: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,10 +8,11 @@ from typing import Final
 
 from neuron_pd.core.control import TOKEN_FILE_ENV, control_token
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.packages import check_engine_packages
+from neuron_pd.hosts.ports import check_port_free
 from neuron_pd.launcher.cores import available_cores, format_cores, parse_cores
 from neuron_pd.launcher.layout import check_cores_apart
-from neuron_pd.launcher.packages import check_engine_packages
-from neuron_pd.launcher.ports import check_distinct, check_port_free, reserve_port
+from neuron_pd.launcher.ports import check_distinct, reserve_port
 from neuron_pd.launcher.resources import GIB, available_memory, resident_memory
 from neuron_pd.launcher.serve import ServeSpec
 from neuron_pd.launcher.topology import Topology

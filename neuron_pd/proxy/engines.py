@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from neuron_pd.core.control import EngineInfo
+from neuron_pd.core.fit import Problem
 from neuron_pd.proxy.breaker import Breaker
 from neuron_pd.proxy.errors import not_ready
 from neuron_pd.proxy.http import ConnectFailed, Origin, StaleConnection
@@ -27,15 +28,6 @@ class Target:
 
     origin: Origin
     kv_host: str
-
-
-@dataclass(slots=True)
-class Problem:
-    """Something wrong with an engine: what, and the setting to change. A `fatal` one keeps it from being used."""
-
-    what: str
-    change: str
-    fatal: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import orjson
 
-from neuron_pd.core import control
-from neuron_pd.proxy.engines import Engine, Engines, Problem, Role
+from neuron_pd.core import control, fit
+from neuron_pd.core.fit import Problem
+from neuron_pd.proxy.engines import Engine, Engines, Role
 from neuron_pd.proxy.http import Client, ConnectFailed, Header, TimedOut, Timeouts, UpstreamError
 from neuron_pd.proxy.settings import Watch
 from neuron_pd.proxy.ways import CANNOT_PREFILL, Direct
@@ -18,12 +19,7 @@ log = logging.getLogger("neuron_pd.proxy")
 
 MAX_INFO_BYTES = 64 * 1024
 SLOW_MISSES = 3  # checks in a row that a busy engine may be too slow for
-PIN = "pin"
 AS_PREFILL = "start it with --kv-transfer-config and kv_role kv_producer, as `neuron-pd launch --role prefill` does"
-OTHER_ROLE = {
-    Role.PREFILL: ("decode", "kv_consumer"),
-    Role.DECODE: ("prefill", "kv_producer"),
-}
 
 
 class Answer(NamedTuple):
@@ -126,21 +122,18 @@ class Probe:
         if engine.without_params:
             yield Problem("its prefills carry no kv_transfer_params: D computes every prompt again", AS_PREFILL)
         if answer.status in (401, 403):
-            yield _refused_token(self._token)
+            yield fit.refused(self._token)
         elif answer.status != 200:
-            what = f"no neuron-pd connector (its control path answers {answer.status}): ordinary P/D, without reuse"
-            change = "start it with `neuron-pd launch`, or add --middleware neuron_pd.connector.control.ControlPath"
-            yield Problem(what, change)
+            yield fit.no_connector(answer.status)
         else:
             try:
                 said = orjson.loads(answer.body)
                 engine.info = control.EngineInfo.from_json(said)
                 engine.ranks = tuple(said.get("engine_ids", ()))
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                what = f"its control path speaks another version ({error} is missing): no reuse"
-                yield Problem(what, "run the same neuron-pd version on engines and proxy")
+                yield fit.other_protocol(error)
                 return
-            yield from _self_evident(engine, engine.info)
+            yield from fit.alone(engine.info, engine.role)
             if engine.role is Role.DECODE:
                 yield from self._as_decode(engine.info)
 
@@ -149,10 +142,7 @@ class Probe:
         if self._direct is not Direct.OFF and info.accelerator in CANNOT_PREFILL:
             what = f"a decode engine on {info.accelerator} does not prefill well: it serves no turns alone"
             yield Problem(what, "leave --direct off")
-        ttl = info.decoder_kv_blocks_ttl
-        if info.retention == PIN and ttl < self._conversation_ttl:
-            what = f"it keeps blocks for {ttl:g} s, and conversations are remembered for {self._conversation_ttl:g} s"
-            yield Problem(what, f"set --conversation-ttl to less than {ttl:g}, or raise decoder_kv_blocks_ttl")
+        yield from fit.outlived(info, self._conversation_ttl)
 
     def _say(self, engine: Engine) -> None:
         """Log an engine's state when it changes."""
@@ -178,27 +168,6 @@ def usable_pair(engines: Engines) -> bool:
     return all(any(engine.usable for engine in pool) for pool in (engines.prefill, engines.decode))
 
 
-def _refused_token(token: str | None) -> Problem:
-    name = control.TOKEN_FILE_ENV
-    if token:
-        return Problem("it refuses the control token: no reuse", f"give proxy and engines the same {name}")
-    return Problem(
-        "it wants a control token and the proxy has none: no reuse", f"set {name} for the proxy, as on the engine"
-    )
-
-
-def _self_evident(engine: Engine, info: control.EngineInfo) -> Iterator[Problem]:
-    if info.role in OTHER_ROLE[engine.role]:
-        yield Problem(
-            f"it says its role is {info.role}", f"swap --prefill and --decode, or launch it with --role {engine.role}"
-        )
-    if not info.bidirectional:
-        change = "set bidirectional_kv_xfer to true (BIDIR=true) on prefill and decode"
-        yield Problem("bidirectional_kv_xfer is off: no reuse", change)
-    if engine.role is Role.DECODE and not info.prefix_caching:
-        yield Problem("prefix caching is off: nothing to read back", "start it without --no-enable-prefix-caching")
-
-
 def _compare(every: Sequence[Engine]) -> Iterator[tuple[Engine, list[Problem]]]:
     """What does not fit between each engine and the first P that says what it is."""
     reference = next((one for one in every if one.role is Role.PREFILL and one.info is not None and not one.left), None)
@@ -206,29 +175,4 @@ def _compare(every: Sequence[Engine]) -> Iterator[tuple[Engine, list[Problem]]]:
         return
     for engine in every:
         if engine is not reference and engine.info is not None:
-            yield engine, list(_misfits(engine.info, reference.info, reference.url))
-
-
-def _misfits(mine: control.EngineInfo, other: control.EngineInfo, url: str) -> Iterator[Problem]:
-    if mine.vllm != other.vllm:
-        what = f"vLLM {mine.vllm} here, {other.vllm} at {url}: their KV layouts cannot be exchanged"
-        yield Problem(what, "run the same vLLM version on both", fatal=True)
-    if mine.block_size != other.block_size:
-        what = f"blocks of {mine.block_size} tokens here, {other.block_size} at {url}"
-        yield Problem(what, "set the same --block-size on both", fatal=True)
-    if mine.kv_layout and other.kv_layout and mine.kv_layout != other.kv_layout:
-        what = f"KV layout {mine.kv_layout} here, {other.kv_layout} at {url}"
-        yield Problem(what, "set the same VLLM_KV_CACHE_LAYOUT on both, or enable_permute_local_kv where it serves")
-    if mine.retention != other.retention:
-        what = f"retention {mine.retention} here, {other.retention} at {url}"
-        yield Problem(what, "set the same retention in kv_connector_extra_config on both")
-    if _last(mine.model) != _last(other.model):
-        what = f"model {_last(mine.model)} here, {_last(other.model)} at {url}"
-        yield Problem(what, "serve the same model on both")
-    if mine.version != other.version:
-        what = f"neuron-pd {mine.version} here, {other.version} at {url}"
-        yield Problem(what, "install the same neuron-pd version on both")
-
-
-def _last(model: str) -> str:
-    return model.rstrip("/").rpartition("/")[2]
+            yield engine, list(fit.together(engine.info, reference.info, reference.url))

@@ -437,6 +437,8 @@ def test_info_says_what_a_router_needs(engine: Make) -> None:
     assert (info["role"], info["engine_id"], info["block_size"]) == ("decode", "decode-engine", 16)
     assert (info["bidirectional"], info["prefix_caching"], info["retention"]) == (True, True, "lease")
     assert info["kv_blocks"] == 63
+    assert info["side_channel_host"]
+    assert info["side_channel_port"] > 0
 
 
 def test_the_ledger_is_bounded_by_its_setting(engine: Make) -> None:

@@ -1,3 +1,6 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from neuron_pd.core import versions
@@ -24,3 +27,17 @@ def test_both_ends_are_included(monkeypatch: pytest.MonkeyPatch, version: str, t
 def test_one_release_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "TESTED_VLLM", ((0, 32), (0, 32)))
     assert versions.tested_releases() == "0.32"
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [("1.3.2", True), ("1.4", True), ("1.4.1", False), ("1.5.1", False), ("1.10.0", False), ("", False)],
+)
+def test_an_old_nixl(version: str, old: bool) -> None:
+    assert versions.is_old_nixl(version) is old
+
+
+def test_the_extras_ask_for_no_older_nixl() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    wanted = f"nixl>={versions.MINIMUM_NIXL},<2"
+    assert all(wanted in project["optional-dependencies"][extra] for extra in ("cpu", "cuda"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neuron_pd.errors import MissingDependency, PortInUse, UsageError
-from neuron_pd.launcher import packages, ports, preflight, resources
+from neuron_pd.errors import PortInUse, UsageError
+from neuron_pd.launcher import ports, preflight, resources
 from neuron_pd.launcher.serve import serve_spec
 from neuron_pd.launcher.topology import cpu_topology
 from tests.launcher.plans import free_port
@@ -34,42 +34,6 @@ def model(tmp_path: Path) -> str:
     (directory / "config.json").write_text(json.dumps(config))
     (directory / "model.safetensors").write_bytes(bytes(1000))
     return str(directory)
-
-
-def test_a_port_in_use_names_its_holder(listener: int) -> None:
-    with pytest.raises(PortInUse) as caught:
-        ports.check_port_free("127.0.0.1", listener, "prefill")
-    message = str(caught.value)
-    assert f"port {listener}, which prefill needs, is in use by pid {os.getpid()} (" in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost", "::1"])
-def test_a_free_port(host: str) -> None:
-    ports.check_port_free(host, free_port(), "prefill")
-
-
-def test_a_port_whose_earlier_connections_still_close_is_free() -> None:
-    """As after a restart: the kernel keeps TIME_WAIT for a minute."""
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            accepted, _ = server.accept()
-            accepted.close()
-            client.recv(1)
-    ports.check_port_free("127.0.0.1", port, "prefill")
-
-
-@pytest.mark.parametrize(
-    ("host", "message"),
-    [("203.0.113.7", "prefill cannot listen on 203.0.113.7"), ("no such host", "'no such host', where prefill is to")],
-)
-def test_an_address_that_is_not_here(host: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        ports.check_port_free(host, free_port(), "prefill")
 
 
 def test_two_on_one_port() -> None:
@@ -143,40 +107,6 @@ def test_memory_of_a_cgroup(tmp_path: Path) -> None:
     (tmp_path / "a" / "memory.stat").write_text("anon 700\ninactive_file 150\n")
     assert resources.available_memory(tmp_path, own) == 250
     assert resources.available_memory(tmp_path / "none", tmp_path / "none") > 2**20
-
-
-@pytest.mark.parametrize("version", ["0.32.0", "0.32.1rc1+cpu", None])
-def test_a_tested_vllm(version: str | None) -> None:
-    packages.check_vllm_version(version)
-
-
-@pytest.mark.parametrize("version", ["0.28.1", "0.33.0", "1.0"])
-def test_a_vllm_that_was_never_tested(version: str) -> None:
-    with pytest.raises(UsageError, match=rf"tested on vLLM .* and this is {version}: run `pip"):
-        packages.check_vllm_version(version)
-
-
-@pytest.mark.parametrize(("package", "title"), [("vllm", "vLLM"), ("nixl", "NIXL")])
-def test_a_package_that_is_missing(package: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not packages.is_installed("torch"):
-        pytest.skip("torch is asked for after both")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        MissingDependency, match=rf"{title} is not installed here: run `pip install 'neuron-pd\[cpu\]'`"
-    ):
-        packages.check_engine_packages()
-
-
-def test_a_torchvision_that_does_not_match_torch(tmp_path: Path) -> None:
-    package = tmp_path / "torchvision"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
-    code = "from neuron_pd.launcher.packages import check_companions; check_companions()"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert (
-        "MissingDependency: torchvision does not match this torch: run `pip uninstall -y torchvision" in result.stderr
-    )
 
 
 @pytest.mark.vllm

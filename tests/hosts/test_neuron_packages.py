@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from neuron_pd.errors import MissingDependency, UsageError
-from neuron_pd.launcher.neuron_packages import (
+from neuron_pd.hosts.neuron_packages import (
     INSTALL,
     SDKS,
     Sdk,
