@@ -126,6 +126,16 @@ def _run(*command: str, cwd: Path | None = None) -> None:
         raise Unavailable(f"`{' '.join(command[:4])} …` failed: {why}")
 
 
+def why_not() -> str | None:
+    """What keeps this machine from it, in one line; None where all is ready (the overlay is made for that)."""
+    try:
+        with namespace():
+            overlay()
+    except Unavailable as why:
+        return str(why)
+    return None
+
+
 def run(command: Sequence[str]) -> int:
     """Run `command` in a namespace, on the overlay; its exit status, or CANNOT."""
     try:

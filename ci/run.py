@@ -1,92 +1,159 @@
-"""`python -m ci.run [--leg NAME]... [--junit DIR]`: run legs of the matrix, each in a fresh virtual environment.
+"""`python -m ci.run (--all | --leg NAME ...)`: run legs of the matrix, each in a fresh virtual environment.
 
-Without --leg: list them. Exit status 1 when a leg failed, 2 for a leg that does not exist.
+A leg that this machine cannot run (no such accelerator, a vLLM release that the package registry does not have, no
+root for a network namespace) is skipped, with the reason. A table of the outcomes is printed, and added to
+$GITHUB_STEP_SUMMARY where that is set. Without --all and --leg the legs are listed.
+
+Exit status 1 when a leg failed, or was skipped under --no-skip; 2 for a leg that does not exist.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import time
 import venv
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
+from ci.matrix import here, junit, summary
+from ci.matrix.junit import FAILED, PASSED, SKIPPED, Outcome, Step
+from ci.matrix.legs import ROOT, Leg, legs
+from neuron_pd.hosts.machine import observe
 
-ROOT = Path(__file__).parent.parent
 NOT_HERE = 3  # a module's status where what it needs cannot be had, which it says
+# pip's words for a release that the registry does not have, and not for a registry that does not answer.
+ABSENT = r"requirement {} \(from versions: (?!none)"
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")  # asked for by vLLM's wheel, not needed, and apt to mismatch
 
 
-@dataclass(frozen=True)
-class Leg:
-    """One row of matrix.yaml.
-
-    `environment` is for its tests; `within` is a module that runs them where they can work (ci.libfabric); `modules`
-    are run after them.
-    """
-
-    name: str
-    vllm: str
-    nixl: str
-    tests: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
-    within: str = ""
-
-    def run(self, junit: Path | None) -> bool:
-        """Install and test; whether all passed."""
-        with tempfile.TemporaryDirectory() as place:
-            venv.create(place, with_pip=True)
-            python = str(Path(place) / "bin" / "python")
-            pip = [python, "-m", "pip", "--quiet"]
-            wanted = [self.vllm, self.nixl, "gguf>=0.17", "accelerate>=1.10", "-e", f"{ROOT}[bench,dev]"]
-            subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
-            subprocess.run([*pip, "install", *wanted], check=True)
-            subprocess.run([*pip, "uninstall", "--yes", *COMPANIONS], check=True)
-            report = [] if junit is None else [f"--junitxml={junit / self.name}.xml"]
-            passed = self.test(python, *report)
-            outcomes = [self._module(python, name) for name in self.modules]
-            return passed and all(outcome in (0, NOT_HERE) for outcome in outcomes)
-
-    def test(self, python: str, *options: str) -> bool:
-        """Run its tests with the interpreter `python`; whether all passed."""
-        within = (self.within, python, "-m") if self.within else ()
-        return self._module(python, *within, "pytest", *options, *self.tests) == 0
-
-    def _module(self, python: str, *command: str) -> int:
-        environment = {**os.environ, **self.environment}
-        return subprocess.run([python, "-m", *command], cwd=ROOT, env=environment, check=False).returncode
+class NotInstalled(Exception):
+    """An environment could not be made; the message is what pip said was wrong, a line each."""
 
 
-def legs() -> dict[str, Leg]:
-    """The matrix, by name."""
-    rows = yaml.safe_load((ROOT / "ci" / "matrix.yaml").read_text())["legs"]
-    return {name: _leg(name, **row) for name, row in rows.items()}
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment at `place`, and what its tests are told."""
+
+    place: Path
+    variables: dict[str, str]
+
+    @property
+    def python(self) -> str:
+        return str(self.place / "bin" / "python")
+
+    def install(self, leg: Leg) -> None:
+        """vLLM, NIXL and neuron-pd. NotInstalled."""
+        venv.create(self.place, with_pip=True)
+        index = ["--extra-index-url", leg.accelerator.index] if leg.accelerator.index else []
+        self._pip("install", "--upgrade", "pip")
+        self._pip("install", *index, *leg.requirements, "-e", f"{ROOT}[bench,dev]")
+        if leg.accelerator.name == "cpu":
+            self._pip("uninstall", "--yes", *COMPANIONS)
+
+    def _pip(self, *arguments: str) -> None:
+        command = [self.python, "-m", "pip", "--quiet", *arguments]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            sys.stderr.write(done.stderr)
+            raise NotInstalled("\n".join(line for line in done.stderr.splitlines() if line.startswith("ERROR")))
+
+    def run(self, *command: str) -> int:
+        """Run a module in the checkout; its exit status."""
+        variables = {**os.environ, **self.variables}
+        return subprocess.run([self.python, "-m", *command], cwd=ROOT, env=variables, check=False).returncode
 
 
-def _leg(name: str, tests: list[str], modules: list[str] | None = None, **row: Any) -> Leg:
-    return Leg(name=name, tests=tuple(tests), modules=tuple(modules or ()), **row)
+def run(leg: Leg, tests: Sequence[str] = ()) -> Outcome:
+    """Install and test, where this machine can. `tests` in place of the leg's own, without the modules after them."""
+    outcome = Outcome(leg.name)
+    machine = observe()
+    if why := here.missing(leg, machine):
+        outcome.steps.append(Step("machine", SKIPPED, why))
+        return outcome
+    with tempfile.TemporaryDirectory() as place:
+        variables = {**leg.environment, "NEURON_PD_TEST_INSTANCE": here.instance(leg, machine)}
+        environment = Environment(Path(place) / "venv", variables)
+        outcome.steps.append(_install(environment, leg))
+        if outcome.state == PASSED:
+            report = Path(place) / "tests.xml"
+            outcome.steps.append(_test(environment, leg, tests or leg.tests, report))
+            outcome.cases = junit.cases_of(report)
+            outcome.steps += [_module(environment, name) for name in (() if tests else leg.modules)]
+    return outcome
 
 
-def main() -> int:
+def _install(environment: Environment, leg: Leg) -> Step:
+    started = time.monotonic()
+    try:
+        environment.install(leg)
+    except NotInstalled as why:
+        seconds = time.monotonic() - started
+        if re.search(ABSENT.format(re.escape(leg.release)), str(why)):
+            return Step("install", SKIPPED, f"the package registry does not have {leg.release}", seconds)
+        return Step("install", FAILED, str(why).partition("\n")[0] or "pip failed", seconds)
+    return Step("install", PASSED, seconds=time.monotonic() - started)
+
+
+def _test(environment: Environment, leg: Leg, tests: Sequence[str], report: Path) -> Step:
+    within = (leg.within, environment.python, "-m") if leg.within else ()
+    return _step("tests", environment, *within, "pytest", f"--junitxml={report}", *tests)
+
+
+def _module(environment: Environment, name: str) -> Step:
+    return _step(name, environment, name)
+
+
+def _step(name: str, environment: Environment, *command: str) -> Step:
+    started = time.monotonic()
+    status = environment.run(*command)
+    state, why = PASSED, ""
+    if status == NOT_HERE and command[0] != "pytest":
+        state, why = SKIPPED, "not available here, as its output says"
+    elif status:
+        state, why = FAILED, f"exit status {status}"
+    return Step(name, state, why, time.monotonic() - started)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run what was asked for; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ci.run", description="Run legs of the test matrix.")
+    parser.add_argument("--all", action="store_true", help="every leg")
     parser.add_argument("--leg", action="append", default=[], metavar="NAME", help="a leg; may be given several times")
+    parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="these in place of the leg's own")
     parser.add_argument("--junit", type=Path, metavar="DIR", help="write a JUnit file for each leg")
-    options = parser.parse_args()
+    parser.add_argument("--no-skip", action="store_true", help="a leg that cannot run here counts as failed")
+    options = parser.parse_args(argv)
     known = legs()
     if unknown := [name for name in options.leg if name not in known]:
         parser.error(f"no leg {unknown[0]!r}; there are {', '.join(known)}")
-    if not options.leg:
+    wanted = list(known) if options.all else options.leg
+    if not wanted:
         sys.stdout.writelines(f"{name}\n" for name in known)
         return 0
-    outcomes = {name: known[name].run(options.junit) for name in options.leg}
-    sys.stdout.writelines(f"{name}: {'passed' if passed else 'FAILED'}\n" for name, passed in outcomes.items())
-    return 0 if all(outcomes.values()) else 1
+    outcomes = [_run(known[name], options.tests, options.junit) for name in wanted]
+    _tell(summary.table(outcomes))
+    bad = {FAILED, SKIPPED} if options.no_skip else {FAILED}
+    return 1 if any(outcome.state in bad for outcome in outcomes) else 0
+
+
+def _run(leg: Leg, tests: Sequence[str], reports: Path | None) -> Outcome:
+    outcome = run(leg, tests)
+    if reports is not None:
+        junit.write(outcome, reports / f"{leg.name}.xml")
+    sys.stdout.write(f"{leg.name}: {outcome.state}{f' ({outcome.why})' if outcome.why else ''}\n")
+    sys.stdout.flush()
+    return outcome
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(text)
+    if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(page).open("a") as summary_page:
+            summary_page.write(text)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"vLLM {installed or '(none)'} is installed here: run it where {release or 'vLLM'} is")
     try:
         tests = source_tests(release)
-    except NotAvailable as reason:
-        sys.stdout.write(f"skipped: vLLM {release}'s source release is not available here: {reason}\n")
+    except NotAvailable as why:
+        sys.stdout.write(f"skipped: vLLM {release}'s source release is not available here: {why}\n")
         return NOT_AVAILABLE
     for name, reason in DIFFERENT.items():
         sys.stdout.write(f"not run: {name}: {reason}\n")

@@ -145,7 +145,8 @@ async def engine_loop_share(url: str, seconds: float) -> float:
 def engine_process(port: int) -> psutil.Process:
     """The EngineCore process of the API server that listens on `port`."""
     connections = psutil.net_connections("tcp")
-    servers = [one.pid for one in connections if one.laddr.port == port and one.status == psutil.CONN_LISTEN]
+    listening = [one for one in connections if one.status == psutil.CONN_LISTEN]
+    servers = [one.pid for one in listening if one.laddr and one.laddr.port == port]
     family = [child for pid in servers if pid for child in psutil.Process(pid).children(recursive=True)]
     engines = [child for child in family if "EngineCore" in " ".join(child.cmdline())]
     if not engines:

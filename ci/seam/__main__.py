@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from ci.run import ROOT
+from ci.matrix.legs import ROOT
 from ci.seam.touched import Class, Touched, touched
 from ci.seam.tree import Function, Tree
 from ci.sources import NotAvailable, wheel_package

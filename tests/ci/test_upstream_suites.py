@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ci.run import ROOT
+from ci.matrix.legs import ROOT
 from ci.upstream_suites import DIFFERENT, UNIT, installed_vllm
 
 pytestmark = pytest.mark.skipif(installed_vllm() is None, reason="vLLM is not installed: pip install 'neuron-pd[cpu]'")

@@ -1,5 +1,10 @@
-"""One real topology for all end-to-end tests: `neuron-pd up` with vLLM, NIXL and the tiny model, on its own ports."""
+"""One real topology for all end-to-end tests: `neuron-pd up` with vLLM, NIXL and the tiny model, on its own ports.
 
+The legs of ci/matrix.yaml say on which instance type (NEURON_PD_TEST_INSTANCE), with which retention
+(NEURON_PD_TEST_RETENTION) and, on a runner that has one, with which model directory (NEURON_PD_TEST_MODEL).
+"""
+
+import json
 import os
 import signal
 import subprocess
@@ -106,10 +111,18 @@ class Answer:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     run_dir = tmp_path_factory.mktemp("up")
+    instance, model, retention = (
+        os.environ.get(f"NEURON_PD_TEST_{name}", default)
+        for name, default in (("INSTANCE", "cpu"), ("MODEL", "tiny"), ("RETENTION", "lease"))
+    )
     # The prefill engine keeps no prefix cache, so every token that it did not compute came from the decode engine.
     command = [*CLI, "up", "--run-dir", str(run_dir), "--no-prefill-prefix-caching", "--max-model-len", str(LENGTH)]
+    command += ["--served-model-name", "tiny", *(["--kv-cache-gib", "1"] if instance == "cpu" else [])]
+    engine = ["--kv-transfer-config", json.dumps({"kv_connector_extra_config": {"retention": retention}})]
+    # The tiny model has a slice of one accelerator for each engine.
+    engine += [] if instance == "cpu" or model != "tiny" else ["--tensor-parallel-size", "1"]
     process = subprocess.Popen(
-        [*command, "--kv-cache-gib", "1", *port_flags()],
+        [*command, "--instance", instance, "--model", model, *port_flags(), "--", *engine],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

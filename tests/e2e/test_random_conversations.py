@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ci.run import ROOT
+from ci.matrix.legs import ROOT
 
 pytestmark = pytest.mark.e2e
 
