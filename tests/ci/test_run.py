@@ -25,7 +25,7 @@ class Stand:
         self.statuses: dict[str, int] = {}
         self.pip: str | None = None
 
-    def install(self, environment: Environment, leg: object) -> None:
+    def install(self) -> None:
         if self.pip:
             raise NotInstalled(self.pip)
 
@@ -41,8 +41,15 @@ class Stand:
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
     made = Stand()
-    monkeypatch.setattr(Environment, "install", lambda environment, leg: made.install(environment, leg))
-    monkeypatch.setattr(Environment, "run", lambda environment, *command: made.run(environment, *command))
+
+    def install(environment: Environment, leg: object) -> None:
+        made.install()
+
+    def ran(environment: Environment, *command: str) -> int:
+        return made.run(environment, *command)
+
+    monkeypatch.setattr(Environment, "install", install)
+    monkeypatch.setattr(Environment, "run", ran)
     monkeypatch.setattr(runner, "observe", Machine)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     return made

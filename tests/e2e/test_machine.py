@@ -1,7 +1,7 @@
 """What must hold on every machine of ci/matrix.yaml, whatever it computes in: a conversation's KV goes both ways.
 
-Answers are compared with cold runs where the model computes in float32 (test_turns.py); in bfloat16 KV that was read and KV
-that was computed anew may round to other words.
+Answers are compared with cold runs where the model computes in float32 (test_turns.py); in bfloat16, KV that was read
+and KV that was computed anew may round to other words.
 """
 
 import os
