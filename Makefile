@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast check format clean
+.PHONY: help setup demo up test test-fast check docs release format clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,11 +26,18 @@ test: $(VENV)/.ready ## every test: unit, vLLM's scheduler, and real prefill + d
 test-fast: $(VENV)/.ready ## the tests that start no vLLM server (under two minutes)
 	$(BIN)/pytest -m "not e2e"
 
-check: $(VENV)/.ready ## lint, format, types, import rule
+check: $(VENV)/.ready ## lint, format, types, import rule, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m ci.workflows --check
+
+docs: $(VENV)/.ready ## write the generated files anew
+	$(BIN)/python -m ci.workflows
+
+release: $(VENV)/.ready ## build wheel, sdist and SBOM into dist, and try them in clean environments
+	$(BIN)/python -m ci.release
 
 format: $(VENV)/.ready ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -39,7 +46,7 @@ format: $(VENV)/.ready ## format and fix what can be fixed
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-EXTRAS := .[cpu,bench,dev]
+EXTRAS := .[cpu,bench,dev,release]
 
 # vLLM's wheel also asks for torchvision, torchaudio and torchcodec; text models need none of them, and builds that do not
 # match the CPU torch break `import transformers`.

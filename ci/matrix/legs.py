@@ -17,7 +17,7 @@ class Accelerator:
     """A kind of machine: `instance` is what its legs are made for, "" for any, `runs_on` a workflow's labels."""
 
     name: str
-    runs_on: str | tuple[str, ...]
+    runs_on: str | list[str]
     releases: Mapping[str, str]
     backends: Mapping[str, Mapping[str, str]]
     packages: tuple[str, ...] = ()
@@ -25,8 +25,13 @@ class Accelerator:
     instance: str = ""
 
     @property
+    def is_hosted(self) -> bool:
+        """Whether the workflows' own runners will do; others are found by several labels."""
+        return isinstance(self.runs_on, str)
+
+    @property
     def label(self) -> str:
-        """The name of the workflow that runs its legs: the machine's kind where it is a particular one."""
+        """The machine's kind where it is a particular one, else the accelerator's name."""
         return self.instance.partition(".")[0] or self.name
 
 
@@ -85,7 +90,7 @@ def legs(path: Path = MATRIX) -> dict[str, Leg]:
 def _accelerator(name: str, row: dict[str, Any]) -> Accelerator:
     runs_on = row.pop("runs-on")
     packages = tuple(row.pop("packages", ()))
-    return Accelerator(name, runs_on if isinstance(runs_on, str) else tuple(runs_on), packages=packages, **row)
+    return Accelerator(name, runs_on, packages=packages, **row)
 
 
 def _product(

@@ -18,6 +18,7 @@ COMMANDS = {
     "bench": "Measure TTFT with and without reuse, and report it.",
     "model": "Make an embedded model locally.",
     "cleanup": "Stop what `up` or `launch` started.",
+    "completion": "Print what a shell needs to complete commands and options.",
 }
 
 
