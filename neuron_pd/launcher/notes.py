@@ -47,6 +47,11 @@ def _pairing(request: Request, layout: Layout) -> Iterator[str]:
             f"replies (0.33, or the patch); reads after {request.decoder_kv_blocks_ttl} s fail: the router's own TTL "
             "must be shorter"
         )
+    if request.nodes > 1:
+        yield (
+            f"an engine on {request.nodes} nodes keeps its id when it restarts, which makes it a stale peer: restart "
+            f"{request.peer} too"
+        )
     if not request.ours:
         yield "kv_rank and kv_parallel_size are for vLLM before 0.32; from 0.32 on leave them out (--exec does)"
     if not request.ours and request.role == "decode" and request.bidir and not request.prefix_caching:

@@ -21,7 +21,9 @@ class Request:
 
     `model` is a directory, or a name that vLLM itself can resolve; `card` is the name that its profile is known by,
     where that is another. `cores` is a list as in "0-3,6", of CPU cores, GPUs or logical NeuronCores. `index` counts
-    the `engines` of this role on this machine from 0. `extra_args` are vLLM flags that win over everything else.
+    the `engines` of this role on this machine from 0. An engine may span `nodes` machines of this kind; `node_rank` is
+    this one's number among them, `head_host` the first one's address where that is not the role's own. `extra_args`
+    are vLLM flags that win over everything else.
     """
 
     role: str
@@ -47,6 +49,9 @@ class Request:
     recompute_threshold: int | None = None
     engines: int = 1
     index: int = 0
+    nodes: int = 1
+    node_rank: int = 0
+    head_host: str | None = None
     read_lease_seconds: int = 30
     kv_lease_duration: int = 30
     decoder_kv_blocks_ttl: int = 480
@@ -75,6 +80,11 @@ class Request:
         return self.side_channel_host or self.own_host or HERE
 
     @property
+    def head(self) -> str | None:
+        """The address that the engine's other nodes connect to."""
+        return self.head_host or self.own_host
+
+    @property
     def one_machine(self) -> bool:
         """Both roles are on this machine."""
         return self.side_channel in LOOPBACK or self.side_channel == self.peer_host
@@ -98,6 +108,7 @@ def check_request(request: Request) -> None:
         last = request.engines - 1
         raise UsageError(f"--index {request.index} is none of {request.engines} engines: use 0 to {last}")
     _check_addresses(request)
+    _check_nodes(request)
     if request.role == "decode" and request.bidir and request.ours and not request.prefix_caching:
         raise UsageError(
             "decode reads conversations out of its prefix cache: leave --no-prefix-caching out, or add --no-bidir"
@@ -114,4 +125,18 @@ def _check_addresses(request: Request) -> None:
     if own in LOOPBACK and peer is not None and peer not in LOOPBACK:
         raise UsageError(
             f"{request.peer} on {peer} cannot reach the side channel on {own}: give {option} this node's address"
+        )
+
+
+def _check_nodes(request: Request) -> None:
+    if not 0 <= request.node_rank < request.nodes:
+        last = request.nodes - 1
+        raise UsageError(f"--node-rank {request.node_rank} is none of {request.nodes} nodes: use 0 to {last}")
+    if request.nodes == 1:
+        return
+    if request.engines > 1:
+        raise UsageError(f"an engine on {request.nodes} nodes is the only one there: leave --engines out")
+    if request.head in (None, *LOOPBACK):
+        raise UsageError(
+            f"an engine on {request.nodes} nodes needs its first node's address: give --{request.role}-host"
         )

@@ -105,6 +105,11 @@ class ServeSpec:
         return str(self.kv_transfer_config()["engine_id"])
 
     @property
+    def draws_id(self) -> bool:
+        """The engine's id is for one start. Several nodes cannot agree on one, so theirs stays."""
+        return self.request.ours and self.request.nodes == 1
+
+    @property
     def url(self) -> str:
         return base_url(self.host, self.port)
 
@@ -214,6 +219,7 @@ def _flags(request: Request, instance: Instance, settings: Settings, layout: Lay
         "port": layout.port,
         "host": request.host or ((request.own_host or HERE) if request.ours else None),
         "middleware": MIDDLEWARE if request.ours else None,
+        **(_node(request) if request.nodes > 1 else {}),
     }
     flags = {name: value for name, value in sizes.items() if value is not None}
     for name, value in settings.flags.items():
@@ -224,14 +230,26 @@ def _flags(request: Request, instance: Instance, settings: Settings, layout: Lay
     return flags
 
 
+def _node(request: Request) -> dict[str, Value | None]:
+    """This node's part of an engine that spans several. Only the first one has an API server."""
+    return {
+        "nnodes": request.nodes,
+        "node-rank": request.node_rank,
+        "master-addr": request.head,
+        "headless": True if request.node_rank else None,
+    }
+
+
 def _engine_id(request: Request) -> str:
-    """Fresh with our connector. Upstream's is started as its users know it, by a fixed name."""
+    """Fresh with our connector, unless several nodes must have the same. Upstream's users know it by a fixed name."""
+    if request.nodes > 1:
+        return f"{request.role}-{request.head}"
     return new_engine_id(request.role) if request.ours else f"{request.role}-engine-{request.index + 1:03d}"
 
 
 def _variables(request: Request, instance: Instance, settings: Settings, layout: Layout) -> dict[str, str]:
     variables = {name: _fill(text, request, settings, layout) for name, text in settings.environment.items()}
-    if instance.accelerator == "cuda" and instance.hardware and layout.ranks < instance.hardware.cores:
+    if instance.accelerator == "cuda" and instance.hardware and core_count(layout.cores) < instance.hardware.cores:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, parse_cores(layout.cores)))
     if Path(request.model).is_dir():
         variables = {"HF_HUB_OFFLINE": "1", **variables}

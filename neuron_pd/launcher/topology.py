@@ -1,12 +1,12 @@
 """Which processes make a whole: a prefill engine, a decode engine and the proxy on one machine."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from neuron_pd.core.control import TOKEN_FILE_ENV, control_token
+from neuron_pd.launcher.proxying import ProxyCommand
 from neuron_pd.launcher.serve import ServeSpec, base_url, serve_spec
 from neuron_pd.launcher.state import new_run_dir, token_file
 
@@ -63,14 +63,18 @@ class Topology:
 
     def _proxy(self) -> Child:
         url = base_url(self.proxy_host, self.proxy_port)
-        engines = ["--prefill", self.prefill.url, "--decode", self.decode.url]
-        listen = ["--host", self.proxy_host, "--port", str(self.proxy_port)]
-        # The engines share this machine's cores with each other and with the clients, so they may answer late.
-        patience = ["--acquire-timeout", "10"]
+        command = ProxyCommand(
+            prefill=[self.prefill.url],
+            decode=[self.decode.url],
+            host=self.proxy_host,
+            port=self.proxy_port,
+            # The engines share this machine's cores with each other and with the clients, so they may answer late.
+            acquire_timeout=10,
+        )
         return Child(
             name="proxy",
             kind="proxy",
-            argv=[sys.executable, "-m", "neuron_pd", "proxy", *engines, *listen, *patience],
+            argv=command.argv(),
             port=self.proxy_port,
             health_url=f"{url}/ready",
             log=self.run_dir / "proxy.log",

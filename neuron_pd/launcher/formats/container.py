@@ -1,7 +1,6 @@
 """What a container of an engine needs of its machine, whatever runs it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from neuron_pd.core.control import TOKEN_FILE_ENV
@@ -10,6 +9,7 @@ from neuron_pd.launcher.cores import parse_cores
 from neuron_pd.launcher.serve import ServeSpec
 
 TOKEN_PATH: Final = "/run/secrets/neuron-pd/control-token"
+MODELS: Final = "/opt/neuron-pd/models"  # where our images keep embedded models
 
 
 def image(spec: ServeSpec) -> str:
@@ -41,13 +41,18 @@ def accelerators(spec: ServeSpec) -> list[int]:
     return hardware.devices_of(parse_cores(spec.cores)) if hardware and spec.cores else []
 
 
+def model_directory(spec: ServeSpec) -> str | None:
+    """The directory of the machine that holds the model; None for a hub's name and for what the image holds."""
+    return spec.model if spec.model.startswith("/") and not spec.model.startswith(f"{MODELS}/") else None
+
+
 def mounts(spec: ServeSpec) -> list[tuple[str, str]]:
     """(on the machine, in the container), read-only: a model's directory, and the control token's file."""
-    found = [(spec.model, spec.model)] if Path(spec.model).is_dir() else []
+    found = [(directory, directory)] if (directory := model_directory(spec)) else []
     return [*found, (str(spec.token_file), TOKEN_PATH)] if spec.token_file else found
 
 
 def program(spec: ServeSpec) -> tuple[str, Sequence[str]]:
     """The program, and its words. vLLM draws the engine's id itself, at each start."""
-    argv = (spec.with_engine_id(None) if spec.request.ours else spec).argv()
+    argv = (spec.with_engine_id(None) if spec.draws_id else spec).argv()
     return argv[0], argv[1:]

@@ -43,7 +43,7 @@ def _block(spec: ServeSpec) -> str:
 def _lines(spec: ServeSpec) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in spec.environment().items()]
     command = command_lines(spec.argv())
-    if spec.request.ours:
+    if spec.draws_id:
         command = command.replace(f'"{spec.engine_id}"', f"\"{spec.role}-'{FRESH_ID}'\"")
     return [*exports, command]
 

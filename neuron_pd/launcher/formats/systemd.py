@@ -20,7 +20,7 @@ def systemd(specs: Sequence[ServeSpec]) -> str:
 
 def unit(spec: ServeSpec) -> str:
     """The unit of one engine. It starts after the network, restarts after a failure, and may lock memory."""
-    fresh = spec.with_engine_id(f"{spec.role}-{_MARK}") if spec.request.ours else spec
+    fresh = spec.with_engine_id(f"{spec.role}-{_MARK}") if spec.draws_id else spec
     command = " ".join(_argument(word) for word in _absolute(fresh.argv()))
     delay = start_delay(spec.request, spec.instance)
     return "\n".join(

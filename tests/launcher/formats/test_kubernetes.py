@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +5,8 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from neuron_pd.launcher.formats.kubernetes import POD_IP, kubernetes
+from neuron_pd.launcher.cluster import HEAD, POD_IP, RANK, in_pods
+from neuron_pd.launcher.formats.kubernetes import kubernetes
 from neuron_pd.launcher.serve import ServeSpec, plan
 from neuron_pd.proxy.pools.kubernetes import ROLE
 from tests.launcher.engines import engine, request
@@ -18,8 +18,9 @@ MANY = settings(max_examples=20, deadline=None, suppress_health_check=[HealthChe
 
 def manifest(*specs: ServeSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     """Service and Deployment, valid by Kubernetes' own schemas."""
-    service, deployment = yaml.safe_load_all(kubernetes(specs))
-    for document in (service, deployment):
+    service, budget, deployment = yaml.safe_load_all(kubernetes(specs))
+    assert budget["spec"]["selector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
+    for document in (service, budget, deployment):
         VALIDATE.validate(document, VALIDATE.latest_version(), strict=True)
     return service, deployment
 
@@ -33,7 +34,7 @@ def container_of(deployment: dict[str, Any]) -> dict[str, Any]:
 def in_a_pod(instance: str, role: str = "prefill", *flags: str, **given_: Any) -> ServeSpec:
     nowhere = {"prefill_host": None, "decode_host": None}
     asked = request(instance, role, *flags, **{**nowhere, "token_file": Path("/t"), **given_})
-    return plan(replace(asked, host="0.0.0.0", side_channel_host=POD_IP))
+    return plan(in_pods(asked))
 
 
 def expanded(text: str, address: str) -> str:
@@ -54,7 +55,8 @@ def test_a_whole_trn2_node() -> None:
     assert pod["nodeSelector"] == {"node.kubernetes.io/instance-type": "trn2.48xlarge"}
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
     assert service["spec"]["ports"][0]["port"] == 8200
-    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8200}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": "http"}
+    assert {"name": "http", "containerPort": 8200} in container["ports"]
     assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
 
 
@@ -96,6 +98,37 @@ def test_the_proxy_finds_the_pods_by_their_label_and_port() -> None:
 def test_several_engines_are_replicas() -> None:
     specs = [in_a_pod("trn2.48xlarge") for _ in range(3)]
     assert manifest(*specs)[1]["spec"]["replicas"] == 3
+
+
+def test_turns_in_flight_end_before_the_server_is_told_to() -> None:
+    pod = manifest(in_a_pod("trn2.48xlarge"))[1]["spec"]["template"]["spec"]
+    wait = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert 0 < wait < pod["terminationGracePeriodSeconds"]
+
+
+def test_an_engine_on_two_nodes_is_a_group() -> None:
+    spec = in_a_pod("p5.48xlarge", "decode", "-tp", "16", model="zai-org/GLM-5-FP8", nodes=2)
+    service, budget, group = yaml.safe_load_all(kubernetes([spec, spec]))
+    assert (group["kind"], group["spec"]["replicas"]) == ("LeaderWorkerSet", 2)
+    assert group["metadata"]["name"] != service["metadata"]["name"]  # LeaderWorkerSet makes a Service of its own name
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert (template["size"], template["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    leader, worker = template["leaderTemplate"], template["workerTemplate"]
+    for pod in (leader, worker):
+        as_pod = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": "x", **pod["metadata"]}}
+        VALIDATE.validate(as_pod, VALIDATE.latest_version(), strict=True)
+        assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
+        assert budget["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    # A router finds heads only.
+    assert leader["metadata"]["labels"][ROLE] == "decode"
+    assert service["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
+    assert ROLE not in worker["metadata"]["labels"]
+    first, other = (pod["spec"]["containers"][0]["args"] for pod in (leader, worker))
+    assert [first[first.index(flag) + 1] for flag in ("--nnodes", "--node-rank", "--master-addr")] == ["2", "0", HEAD]
+    assert other[other.index("--node-rank") + 1] == RANK
+    assert [*first, "--headless"] == [*other[: other.index(RANK)], "0", *other[other.index(RANK) + 1 :]]
+    assert "startupProbe" not in worker["spec"]["containers"][0]
+    assert f'"engine_id":"decode-{HEAD}"' in first[-1]  # both must have the same one
 
 
 @MANY
