@@ -1,21 +1,22 @@
-"""systemd units (systemd.service, systemd.exec and systemd.syntax manual pages)."""
+"""systemd units of engines (systemd.service, systemd.exec and systemd.syntax manual pages)."""
 
 import shutil
 from collections.abc import Sequence
 from typing import Final
 
 from neuron_pd.launcher.formats.shell import comments
+from neuron_pd.launcher.formats.units import STOP_SECONDS, TARGET, TARGET_NAME, engine_unit
 from neuron_pd.launcher.notes import start_delay
 from neuron_pd.launcher.serve import ServeSpec
 
+PLACE: Final = "/etc/systemd/system"
 FRESH_ID: Final = "${INVOCATION_ID}"  # systemd's own id of this start
-STOP_SECONDS: Final = 60
 ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "%": "%%"}
 
 
 def systemd(specs: Sequence[ServeSpec]) -> str:
-    """One unit for each engine, each under a comment with the file it belongs into."""
-    return "\n".join(unit(spec) for spec in specs)
+    """One unit for each engine, and the target that they are part of, each under a comment with its file."""
+    return "\n".join([*map(unit, specs), f"# {PLACE}/{TARGET_NAME}\n{TARGET}"])
 
 
 def unit(spec: ServeSpec) -> str:
@@ -23,32 +24,13 @@ def unit(spec: ServeSpec) -> str:
     fresh = spec.with_engine_id(f"{spec.role}-{_MARK}") if spec.draws_id else spec
     command = " ".join(_argument(word) for word in _absolute(fresh.argv()))
     delay = start_delay(spec.request, spec.instance)
-    return "\n".join(
-        [
-            f"# /etc/systemd/system/neuron-pd-{spec.name}.service",
-            *comments(spec.notes),
-            "[Unit]",
-            f"Description=neuron-pd {spec.name} engine",
-            "Wants=network-online.target",
-            "After=network-online.target",
-            "",
-            "[Service]",
-            "Type=exec",
-            *(f"Environment={_quoted(f'{name}={value}')}" for name, value in spec.environment().items()),
-            *([f"ExecStartPre=/bin/sleep {delay}"] if delay else []),
-            f"ExecStart={command}",
-            "LimitMEMLOCK=infinity",
-            "Restart=on-failure",
-            "RestartSec=10",
-            "KillMode=mixed",
-            f"TimeoutStopSec={STOP_SECONDS}",
-            f"TimeoutStartSec={STOP_SECONDS + delay}",
-            "",
-            "[Install]",
-            "WantedBy=multi-user.target",
-            "",
-        ]
-    )
+    service = [
+        *(f"Environment={_quoted(f'{name}={value}')}" for name, value in spec.environment().items()),
+        *([f"ExecStartPre=/bin/sleep {delay}"] if delay else []),
+        f"ExecStart={command}",
+    ]
+    head = [f"# {PLACE}/neuron-pd-{spec.name}.service", *comments(spec.notes)]
+    return "\n".join([*head, engine_unit(f"neuron-pd {spec.name} engine", service, STOP_SECONDS + delay)])
 
 
 _MARK: Final = "@INVOCATION@"
