@@ -17,7 +17,7 @@ from vllm.distributed import cleanup_dist_env_and_memory, init_distributed_envir
 from vllm.distributed.kv_transfer.kv_connector.v1 import nixl
 
 from neuron_pd.connector.bases import LeaseScheduler
-from neuron_pd.connector.settings import Settings
+from neuron_pd.core.settings import Settings
 
 AS_THE_ARTICLE = {"retention": "pin", "unverified": "allow"}
 

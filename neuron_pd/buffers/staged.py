@@ -13,8 +13,6 @@ from neuron_pd.buffers.host import HostAdapter
 from neuron_pd.buffers.host_memory import PAGE, HostBuffer, HostRows
 from neuron_pd.buffers.tensors import segments, storage_regions
 
-STAGING_BYTES = 4 * 2**30
-
 
 class StagedAdapter(BufferAdapter):
     """`device` is the adapter of the memory itself; `blocks` of it are reached through `slots` rows of host memory."""

@@ -11,9 +11,9 @@ from neuron_pd.connector import compat
 from neuron_pd.connector.bases import bases, lease_scheduler, lease_worker
 from neuron_pd.connector.memory import Memory
 from neuron_pd.connector.scheduler import control
-from neuron_pd.connector.settings import Settings, leave_upstream_a_number
 from neuron_pd.connector.stats import LeasePromMetrics, LeaseStats
 from neuron_pd.core.control import control_token
+from neuron_pd.core.settings import Settings, leave_upstream_a_number
 
 
 class NixlConnector(NixlPullConnector):

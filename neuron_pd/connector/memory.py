@@ -17,9 +17,10 @@ from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from neuron_pd.buffers import BufferAdapter, BufferFault
-from neuron_pd.buffers.choose import AUTO, STAGED, choose, is_staged, slots_for
-from neuron_pd.buffers.staged import STAGING_BYTES, StagedAdapter
+from neuron_pd.buffers.choose import STAGED, choose, is_staged, slots_for
+from neuron_pd.buffers.staged import StagedAdapter
 from neuron_pd.connector import compat
+from neuron_pd.core.settings import KEYS
 
 BUFFER_ENV = "NEURON_PD_BUFFER"
 BACKENDS_ENV = "NEURON_PD_BACKENDS"
@@ -32,12 +33,13 @@ class Memory:
     vllm_config: VllmConfig
     kv_cache_config: KVCacheConfig
 
-    def setting(self, name: str, default: Any = None) -> Any:
-        return self.vllm_config.kv_transfer_config.get_from_extra_config(name, default)
+    def setting(self, name: str) -> Any:
+        """One of `KEYS`, its default where it is not given."""
+        return self.vllm_config.kv_transfer_config.get_from_extra_config(name, KEYS[name].default)
 
     @property
     def wanted(self) -> str:
-        return os.environ.get(BUFFER_ENV) or str(self.setting("buffer", AUTO))
+        return os.environ.get(BUFFER_ENV) or str(self.setting("buffer"))
 
     @cached_property
     def slots(self) -> int | None:
@@ -46,7 +48,7 @@ class Memory:
         if not is_staged(self.wanted, current_platform.device_type, device):
             return None
         self._require_stageable()
-        size = int(self.setting("staging_bytes", STAGING_BYTES))
+        size = int(self.setting("staging_bytes"))
         return slots_for(self.kv_cache_config.num_blocks, compat.block_bytes(self.kv_cache_config), size)
 
     def _require_stageable(self) -> None:
@@ -55,7 +57,7 @@ class Memory:
             "a model with running state (Mamba)": compat.has_state_layers(self.kv_cache_config),
             "decode-context parallelism": parallel.decode_context_parallel_size > 1,
             "pipeline parallelism": parallel.pipeline_parallel_size > 1,
-            '"retention": "pin"': self.setting("retention", "lease") == "pin",
+            '"retention": "pin"': self.setting("retention") == "pin",
         }
         if reason := next((name for name, holds in reasons.items() if holds), None):
             raise BufferFault(f'a staging buffer does not serve {reason}: leave it out, or set "buffer": "auto"')
@@ -84,7 +86,7 @@ class Memory:
 
     def parameters(self) -> dict[str, Mapping[str, str]]:
         """What each backend is created with; a person's word wins over the adapter's."""
-        given = self.setting("backend_parameters", {})
+        given = self.setting("backend_parameters") or {}
         found = {name: {**self.adapter.parameters(name), **given.get(name, {})} for name in self.backends}
         return {name: parameters for name, parameters in found.items() if parameters}
 

@@ -12,12 +12,12 @@ from vllm.logger import init_logger
 from vllm.v1.request import Request
 
 from neuron_pd.connector import compat
-from neuron_pd.connector.settings import Settings
 from neuron_pd.connector.stats import Counts
 from neuron_pd.core.control import AcquireMiss
 from neuron_pd.core.fingerprint import Fingerprint, Seed
 from neuron_pd.core.lease import Leases, Refused
 from neuron_pd.core.ledger import Ledger, Record
+from neuron_pd.core.settings import Settings
 from neuron_pd.core.transfer import FINGERPRINT, HANDLE, Params, first_leg
 
 logger = init_logger("vllm.neuron_pd")

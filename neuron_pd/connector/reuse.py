@@ -15,13 +15,13 @@ from vllm.logger import init_logger
 from vllm.v1.request import Request
 
 from neuron_pd.connector import compat
-from neuron_pd.connector.settings import Settings
 from neuron_pd.connector.side_channel import Granted, LeaseClient, Peer
 from neuron_pd.connector.stats import Counts
 from neuron_pd.core.cost import PrefillMeter, TransferMeter
 from neuron_pd.core.decision import Path, Reason, choose
 from neuron_pd.core.fingerprint import Seed
 from neuron_pd.core.lease import Refused
+from neuron_pd.core.settings import Settings
 from neuron_pd.core.transfer import Params, RemoteBlocks, TurnReport
 from neuron_pd.errors import TransferParamsError
 

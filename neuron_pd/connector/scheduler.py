@@ -19,12 +19,12 @@ from neuron_pd import __version__
 from neuron_pd.connector import compat
 from neuron_pd.connector.retain import Retention
 from neuron_pd.connector.reuse import Reuse, withdraw
-from neuron_pd.connector.settings import Settings
 from neuron_pd.connector.side_channel import LeaseClient, answering
 from neuron_pd.connector.stats import Counts, LeaseStats
 from neuron_pd.core.control import EngineInfo
 from neuron_pd.core.decision import AUTO
 from neuron_pd.core.fingerprint import Seed
+from neuron_pd.core.settings import Settings
 from neuron_pd.core.transfer import BLOCK_SIZE, TURN, RemoteBlocks
 from neuron_pd.errors import TransferParamsError
 

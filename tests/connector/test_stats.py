@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from vllm.config import VllmConfig
 
-from neuron_pd.connector.stats import COUNTERS, GAUGES, HISTOGRAMS, Counts, LeasePromMetrics, LeaseStats
+from neuron_pd.connector.stats import Counts, LeasePromMetrics, LeaseStats
+from neuron_pd.core.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 pytestmark = pytest.mark.vllm
 
