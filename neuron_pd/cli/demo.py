@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 
 from neuron_pd.cli import INTERRUPTED
+from neuron_pd.cli.ports import ports as port_options
 from neuron_pd.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from neuron_pd.launcher.supervisor import Running
     from neuron_pd.launcher.topology import Topology
 
-PORT = click.IntRange(1, 65535)
 LENGTHS = {"tiny": "1024,2048,4096,8192", "smollm2": "512,1024,2048"}
 MAX_MODEL_LEN = {"tiny": 16384, "smollm2": 8192}
 RETENTION = ("pinned_blocks", "open_leases", "kv_blocks_used")
@@ -73,11 +73,7 @@ class Findings:
 @click.option("--turns", default=4, show_default=True, help="Turns of each conversation.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for records, report and logs. [results/demo-…]")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Also write what was found.")
-@click.option("--proxy-port", type=PORT, default=8000, show_default=True)
-@click.option("--prefill-port", type=PORT, default=8100, show_default=True)
-@click.option("--decode-port", type=PORT, default=8200, show_default=True)
-@click.option("--prefill-side-channel-port", type=PORT, default=5600, show_default=True)
-@click.option("--decode-side-channel-port", type=PORT, default=5601, show_default=True)
+@port_options
 def command(
     model: str, lengths: str | None, turns: int, out: Path | None, json_file: Path | None, **ports: Any
 ) -> None:

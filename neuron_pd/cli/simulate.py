@@ -22,7 +22,7 @@ REUSE = {"off": (False,), "on": (True,), "both": (False, True)}
 
 @click.command("simulate")
 @which_calibration
-@click.option("--conversations", type=COUNT, default=1000, show_default=True)
+@click.option("--conversations", type=COUNT, default=1000, show_default=True, help="How many are held.")
 @click.option("--turns", type=COUNT, default=10, show_default=True, help="Turns of each conversation.")
 @click.option(
     "--prompt", "first", type=TokenCount(), default="4k", show_default=True, help="First prompts, on average."
@@ -31,7 +31,7 @@ REUSE = {"off": (False,), "on": (True,), "both": (False, True)}
 @click.option("--user", type=COUNT, default=150, show_default=True, help="Tokens of each later question.")
 @click.option("--reply", type=COUNT, default=300, show_default=True, help="Tokens of each reply.")
 @click.option("--think", type=SECONDS, default=10.0, show_default=True, help="Mean pause between turns, seconds.")
-@click.option("--pauses", type=SPREAD, default="exponential", show_default=True)
+@click.option("--pauses", type=SPREAD, default="exponential", show_default=True, help="How the pauses vary.")
 @click.option("--rate", type=ABOVE_0, help="Conversations that begin a second, at random.")
 @click.option("--clients", type=COUNT, default=16, show_default=True, help="Conversations at once, without a rate.")
 @click.option("--prefill", type=COUNT, default=1, show_default=True, help="Prefill engines.")
@@ -39,7 +39,9 @@ REUSE = {"off": (False,), "on": (True,), "both": (False, True)}
 @click.option("--pool-tokens", type=TokenCount(), help="KV cache of each D; the calibration's if not given.")
 @click.option("--prefill-pool-tokens", type=TokenCount(), help="Prefix cache of each P; it keeps nothing if not given.")
 @click.option("--max-num-seqs", type=COUNT, default=256, show_default=True, help="Replies that a D streams at once.")
-@click.option("--reuse", type=click.Choice(list(REUSE)), default="both", show_default=True)
+@click.option(
+    "--reuse", type=click.Choice(list(REUSE)), default="both", show_default=True, help="Rows with, or without."
+)
 @click.option("--retention", type=click.Choice(["lease", "pin"]), multiple=True, help="Repeatable.  [default: both]")
 @click.option(
     "--routing",
@@ -57,7 +59,7 @@ REUSE = {"off": (False,), "on": (True,), "both": (False, True)}
     show_default=True,
     help="Share of D's pool that pins may take.",
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the conversations' draws.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON instead of a table.")
 def simulate(
     model: str | None,

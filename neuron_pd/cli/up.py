@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from neuron_pd.cli.ports import ports
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from neuron_pd.launcher.supervisor import Running
     from neuron_pd.launcher.topology import Topology
 
-PORT = click.IntRange(1, 65535)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -30,11 +31,7 @@ class Limits(NamedTuple):
 @click.option("--served-model-name", "served_name", help="Its name for clients. [the model's]")
 @click.option("--instance", default="cpu", show_default=True, help="Kind of machine: a profile, or its file.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address the proxy listens on.")
-@click.option("--proxy-port", type=PORT, default=8000, show_default=True)
-@click.option("--prefill-port", type=PORT, default=8100, show_default=True)
-@click.option("--decode-port", type=PORT, default=8200, show_default=True)
-@click.option("--prefill-side-channel-port", type=PORT, default=5600, show_default=True)
-@click.option("--decode-side-channel-port", type=PORT, default=5601, show_default=True)
+@ports
 @click.option("--bidir/--no-bidir", default=True, show_default=True, help="KV also flows from decode to prefill.")
 @click.option(
     "--prefill-prefix-caching/--no-prefill-prefix-caching",

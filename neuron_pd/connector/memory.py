@@ -20,10 +20,7 @@ from neuron_pd.buffers import BufferAdapter, BufferFault
 from neuron_pd.buffers.choose import STAGED, choose, is_staged, slots_for
 from neuron_pd.buffers.staged import StagedAdapter
 from neuron_pd.connector import compat
-from neuron_pd.core.settings import KEYS
-
-BUFFER_ENV = "NEURON_PD_BUFFER"
-BACKENDS_ENV = "NEURON_PD_BACKENDS"
+from neuron_pd.core.settings import BACKENDS_ENV, BUFFER_ENV, KEYS
 
 
 @dataclass(frozen=True)

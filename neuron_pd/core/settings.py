@@ -7,6 +7,8 @@ from typing import Any, Final, Self
 from neuron_pd.core.decision import AUTO, DEFAULT_RECOMPUTE_THRESHOLD
 
 THRESHOLD, CHOOSE = "kv_recompute_threshold", "neuron_pd_choose"
+BUFFER_ENV = "NEURON_PD_BUFFER"
+BACKENDS_ENV = "NEURON_PD_BACKENDS"
 RETENTIONS = ("lease", "pin")
 UNVERIFIED = ("refuse", "allow")
 

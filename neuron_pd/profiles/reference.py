@@ -1,6 +1,5 @@
-"""The profiles' schema as Markdown: `python -m neuron_pd.profiles.reference` prints what docs/launch.md holds."""
+"""The profiles' schema as Markdown: the last part of docs/profiles.md."""
 
-import sys
 from typing import Any, Final
 
 from neuron_pd.profiles.instance import Hardware, Instance, KVTransfer, Role
@@ -34,7 +33,3 @@ def _table(title: str, kind: Any, without: Any) -> str:
         if name not in skipped
     ]
     return "\n".join([f"### {title}", "", "| key | |", "|---|---|", *rows, ""])
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

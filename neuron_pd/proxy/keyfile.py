@@ -23,6 +23,12 @@ import yaml
 
 from neuron_pd.errors import UsageError
 
+ENTRY_KEYS = {
+    "tenant": "whose it is; conversations are the tenant's, and several keys may have the same",
+    "digest": "HMAC-SHA256 of the key under the file's salt, hex",
+    "models": "names or patterns of the models that it may ask for; all if not given",
+    "label": "for people",
+}
 PREFIX = "npd-"
 KEY_BYTES = 32
 
@@ -117,7 +123,7 @@ def _replace(path: Path, text: str) -> None:
 def _entry(item: Any, place: str) -> Entry:
     if not isinstance(item, dict):
         raise UsageError(f"{place} is not tenant, digest and models")
-    if unknown := sorted(set(item) - {"tenant", "digest", "models", "label"}, key=str):
+    if unknown := sorted(set(item) - set(ENTRY_KEYS), key=str):
         raise UsageError(f"{place} has {unknown[0]!r}: there are tenant, digest, models and label")
     tenant, models = item.get("tenant"), item.get("models")
     if not isinstance(tenant, str) or not tenant:

@@ -26,7 +26,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @conversations
 @access
 @seen
-@click.option("--log-level", default="info", show_default=True, type=click.Choice(LEVELS))
+@click.option("--log-level", default="info", show_default=True, type=click.Choice(LEVELS), help="What goes to stderr.")
 def command(log_level: str, **values: Any) -> None:
     """Run the KV-aware multi-turn proxy."""
     from neuron_pd.core.control import control_token

@@ -47,10 +47,10 @@ def tls(tls_cert: Path | None, tls_key: Path | None, engine_ca: Path | None) -> 
 
 @topic(
     "Timeouts",
-    click.option("--connect-timeout", default=10.0, **SECONDS),
+    click.option("--connect-timeout", default=10.0, **SECONDS, help="For a connection to an engine."),
     click.option("--acquire-timeout", default=1.0, **SECONDS,
                  help="For D's answer about a handle; then an ordinary prefill."),
-    click.option("--prefill-timeout", default=600.0, **SECONDS),
+    click.option("--prefill-timeout", default=600.0, **SECONDS, help="For P's whole leg."),
     click.option("--first-byte-timeout", default=600.0, **SECONDS,
                  help="For D's first byte: a whole answer where it is not streamed."),
     click.option("--idle-timeout", default=300.0, **SECONDS,

@@ -24,8 +24,20 @@ from neuron_pd.proxy.pools.kubernetes import Kubernetes
 from neuron_pd.proxy.pools.names import SCHEME, Names
 from neuron_pd.proxy.pools.source import Member, Plan, Source
 
-ENGINE_KEYS = frozenset(("url", "kv_host", "drain"))
-KUBERNETES_KEYS = frozenset(("namespace", "selector"))
+FILE_KEYS = {
+    "prefill": "a list of engines that prefill: a URL, or a mapping with the keys below",
+    "decode": "likewise, of engines that decode",
+    "kubernetes": "look for more in the Kubernetes API: a mapping with the keys below",
+}
+ENGINE_KEYS = {
+    "url": "http://HOST:PORT or https://…; dns+http://NAME:PORT is every address of a name, and has no other key",
+    "kv_host": "the host that the other engines find its KV side channel at; the URL's if not given",
+    "drain": "true: no new turns, and its conversations move",
+}
+KUBERNETES_KEYS = {
+    "namespace": "where the pods are; the proxy's own if not given",
+    "selector": "labels beside `neuron-pd/role`, as kubectl takes them",
+}
 
 
 def read_pools(path: Path) -> Plan:
@@ -44,7 +56,7 @@ def read_pools(path: Path) -> Plan:
 
 def parse_pools(content: Any) -> Plan:
     """The same, of a parsed document."""
-    top = _mapping(content, "the file", frozenset((*Role, "kubernetes")))
+    top = _mapping(content, "the file", FILE_KEYS)
     members: list[Member] = []
     sources: list[Source] = []
     for role in Role:
@@ -78,7 +90,7 @@ def _entry(role: Role, entry: Any, where: str) -> Member | Names:
     return Member(role, Target(origin, kv_host), drain)
 
 
-def _mapping(value: Any, where: str, keys: frozenset[str], text: bool = False) -> Mapping[str, Any]:
+def _mapping(value: Any, where: str, keys: Mapping[str, str], text: bool = False) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{where} must be a mapping with {', '.join(sorted(keys))}")
     if unknown := [str(key) for key in value if key not in keys]:
