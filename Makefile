@@ -31,9 +31,11 @@ check: $(VENV)/.ready ## lint, format, types, import rule, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m ci.docs --check
 	$(BIN)/python -m ci.workflows --check
 
 docs: $(VENV)/.ready ## write the generated files anew
+	$(BIN)/python -m ci.docs
 	$(BIN)/python -m ci.workflows
 
 release: $(VENV)/.ready ## build wheel, sdist and SBOM into dist, and try them in clean environments

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from ci.docs.text import table
+from ci.docs.text import table, template
 from neuron_pd.cli import cli
 
 PROGRAM = "neuron-pd"
@@ -15,22 +15,13 @@ NUMBERS = {
     click.IntRange: "INTEGER",
     click.FloatRange: "NUMBER",
 }
-HEAD = """\
-# The command line
-
-Made from the program: `make docs` writes this page anew.
-
-Every option may also be given as the environment variable beside it; the command line wins. What is wrong with what was
-typed is one line on standard error and exit status 2; other failures have status 1.
-
-"""
 
 
 def page() -> str:
     """The page: what there is, then a section a command."""
     found = [entry for entry in commands() if len(entry[1]) > 1]
     listed = [(f"[`{' '.join(names)}`](#{'-'.join(names)})", short(command)) for command, names, _ in found]
-    return HEAD + table(("command", ""), listed) + "".join(map(_section, found))
+    return template("cli").format(commands=table(("command", ""), listed), sections="".join(map(_section, found)))
 
 
 Entry = tuple[click.Command, tuple[str, ...], click.Context]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from ci.docs.text import table
+from ci.docs.text import table, template
 from neuron_pd.core.metrics import COUNTERS, GAUGES, HISTOGRAMS, NAME
 from neuron_pd.proxy.app import Proxy
 from neuron_pd.proxy.metrics import Counter, Histogram, Metrics
@@ -12,29 +12,12 @@ from neuron_pd.proxy.settings import Listen, Settings
 PROXY = "neuron_pd_proxy_"
 COLUMNS = ("name", "type", "labels", "what")
 Row = tuple[str, str, str, str]
-TEXT = """\
-# Metrics
-
-Made from the program: `make docs` writes this page anew. What to watch, and what to do about it, is on
-[the operations page](operations.md); `launch/grafana` and `launch/prometheus` have a dashboard and alerts.
-
-Histograms have `_bucket`, `_sum` and `_count`.
-
-## The proxy's
-
-On the proxy's `/metrics`; all names begin with `neuron_pd_proxy_`.
-
-{proxy}
-## The engines'
-
-On each engine's `/metrics`, beside vLLM's own (`vllm:nixl_…` has the transfers themselves). What an idle engine was asked
-shows with its next step; `GET /neuron_pd/v1/stats` is immediate.
-
-{engines}"""
 
 
 def page() -> str:
-    return TEXT.format(proxy=table(COLUMNS, sorted(_proxy())), engines=table(COLUMNS, sorted(_engines())))
+    return template("metrics").format(
+        proxy=table(COLUMNS, sorted(_proxy())), engines=table(COLUMNS, sorted(_engines()))
+    )
 
 
 def _proxy() -> Iterator[Row]:

@@ -39,9 +39,7 @@ REUSE = {"off": (False,), "on": (True,), "both": (False, True)}
 @click.option("--pool-tokens", type=TokenCount(), help="KV cache of each D; the calibration's if not given.")
 @click.option("--prefill-pool-tokens", type=TokenCount(), help="Prefix cache of each P; it keeps nothing if not given.")
 @click.option("--max-num-seqs", type=COUNT, default=256, show_default=True, help="Replies that a D streams at once.")
-@click.option(
-    "--reuse", type=click.Choice(list(REUSE)), default="both", show_default=True, help="Rows with, or without."
-)
+@click.option("--reuse", type=click.Choice(list(REUSE)), default="both", show_default=True, help="With it, or not.")
 @click.option("--retention", type=click.Choice(["lease", "pin"]), multiple=True, help="Repeatable.  [default: both]")
 @click.option(
     "--routing",

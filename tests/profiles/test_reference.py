@@ -2,13 +2,8 @@ import re
 from pathlib import Path
 
 from neuron_pd.profiles import Profiles
-from neuron_pd.profiles.reference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "profiles.md"
-
-
-def test_the_page_holds_the_schema_as_it_is() -> None:
-    assert PAGE.read_text().endswith(reference()), "python -m neuron_pd.profiles.reference prints the page's last part"
 
 
 def test_the_page_names_every_profile_that_ships() -> None:
