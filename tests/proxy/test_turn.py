@@ -1,12 +1,14 @@
 """One turn: what P and D are sent, and what the client gets."""
 
+import gc
 import json
 from typing import Any
 
 import pytest
 
 from neuron_pd.core.transfer import FINGERPRINT, HANDLE, TURN
-from neuron_pd.proxy.http import Limits
+from neuron_pd.proxy.http import Limits, Responder, Response
+from neuron_pd.proxy.turn import Turn
 from tests.proxy.conftest import CHAT, Cluster, chat, running
 
 LONG = "please tell me everything about the sea and the ships on it"
@@ -228,3 +230,15 @@ async def test_p_without_transfer_params_leaves_the_prefill_to_d(cluster: Cluste
     params = cluster.decode.generated[0].body["kv_transfer_params"]
     assert cluster.decode.generated[0].body == {**sent, "kv_transfer_params": {HANDLE: params[HANDLE]}}
     assert cluster.proxy.metrics.reuse.get("miss", "no_transfer_params") == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_turn_is_freed_as_it_ends(cluster: Cluster, streamed: bool) -> None:
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert (await cluster.post(chat(LONG, stream=streamed), x_session_id="s")).status == 200
+        left = [one for one in gc.get_objects() if isinstance(one, Turn | Response | Responder)]
+    finally:
+        gc.enable()
+    assert left == []

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
+from secrets import token_hex
 from typing import Any, cast
 
 import orjson
@@ -25,14 +26,16 @@ GIVE_UP_SECONDS = 60.0
 
 
 class Ask:
-    """Requests of one client: each begins a conversation of its own, about 1,200 bytes long."""
+    """Requests, about 1,200 bytes long: each begins a conversation that no proxy has seen, in earlier runs neither."""
 
     def __init__(self, identity: str, paced: bool) -> None:
+        self._run = token_hex(4)
         self._named = identity == "id"
         self._system = "You are a careful assistant. " * 12 + (PACED.decode() if paced else "")
 
     def __call__(self, client: int, number: int) -> bytes:
-        question = f"Question {client}-{number}: " + "what of the sea and the ships on it? " * 8
+        name = f"{self._run}-{client}-{number}"
+        question = f"Question {name}: " + "what of the sea and the ships on it? " * 8
         body: dict[str, Any] = {
             "model": "fake",
             "stream": True,
@@ -40,7 +43,7 @@ class Ask:
             "messages": [{"role": "system", "content": self._system}, {"role": "user", "content": question}],
         }
         if self._named:
-            body["conversation_id"] = f"conversation-{client}-{number}"
+            body["conversation_id"] = f"conversation-{name}"
         raw = orjson.dumps(body)
         return (
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\n"

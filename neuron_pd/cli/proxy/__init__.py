@@ -29,6 +29,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(LEVELS), help="What goes to stderr.")
 def command(log_level: str, **values: Any) -> None:
     """Run the KV-aware multi-turn proxy."""
+    from neuron_pd.cli.proxy.log import log_to_stderr
     from neuron_pd.core.control import control_token
     from neuron_pd.hosts.ports import check_port_free
     from neuron_pd.launcher.processes import remembered
@@ -58,11 +59,3 @@ def announce(line: str) -> None:
     """Say that the proxy is up."""
     click.echo(line)
     sys.stdout.flush()
-
-
-def log_to_stderr(level: str) -> None:
-    import logging
-
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )

@@ -90,22 +90,20 @@ class Response:
 
     async def read(self, limit: int | None = None) -> bytes:
         """The whole body. UpstreamLost when it is longer than `limit` bytes."""
-        chunks: list[bytes] = []
+        pieces: list[bytes] = []
         size = 0
-
-        def keep(chunk: bytes, last: bool) -> None:
-            nonlocal size
-            size += len(chunk)
-            if limit is None or size <= limit:
-                chunks.append(chunk)
-            elif self._connection is not None:
-                self._connection.abort()
-                self.fail(UpstreamLost(f"the response is larger than {limit} bytes"))
-
-        await self.pipe(keep)
-        if limit is not None and size > limit:
-            raise UpstreamLost(f"the response is larger than {limit} bytes")
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        while True:
+            piece = b"".join(self._take())
+            size += len(piece)
+            if limit is not None and size > limit:
+                self.close()
+                raise UpstreamLost(f"the response is larger than {limit} bytes")
+            pieces.append(piece)
+            if self._error is not None:
+                raise self._error
+            if self._done:
+                return b"".join(pieces)
+            await self._wait()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
@@ -154,14 +152,15 @@ class Response:
         """The body is complete with `data`."""
         self._connection = None
         self._done = True
-        if self._sink is not None:
-            self._sink(data, True)
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink(data, True)
         elif data:
             self._buffer.append(data)
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        self._connection = None
+        self._connection = self._sink = None
         self._done = True
         self._error = error
         if not self.head.done():
