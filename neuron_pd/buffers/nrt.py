@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from neuron_pd.buffers.base import BufferFault
+from neuron_pd.buffers.machine import BufferFault
 
 SONAME = "libnrt.so.1"
 LIBRARY_PATH = "/opt/aws/neuron/lib"

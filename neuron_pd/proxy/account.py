@@ -127,6 +127,8 @@ class Account:
             f"path={report.path}; reason={report.reason}; prompt={report.prompt}; offered={report.offered}; "
             f"verified={report.verified}; reused={report.reused}; local={report.local}"
         )
+        if self.reason != report.reason:  # the proxy's own, which P does not know
+            said += f"; offer={self.reason}"
         return [(b"server-timing", timing), (b"x-neuron-pd-turn", said.encode("ascii", "replace").replace(b"\n", b" "))]
 
     def streams(self, on: bool) -> None:

@@ -57,6 +57,8 @@ def whole(path: str, body: JSON, text: str, length: bool, calls: list[JSON]) -> 
         choice["message"] = {"role": "assistant", "content": text, "tool_calls": calls}
     else:
         choice["text"] = text
+        if body.get("return_token_ids"):
+            choice["token_ids"] = [ord(letter) for letter in text]
     return {
         "id": "cmpl-1", "object": "chat.completion", "created": 1, "model": body.get("model"),
         "choices": [{**choice, "index": index} for index in range(body.get("n") or 1)],

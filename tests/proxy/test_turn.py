@@ -125,7 +125,7 @@ async def test_headers_about_the_turn(cluster: Cluster) -> None:
     assert float(timing["prefill"]) > 0
     assert answer.turn == {
         "path": "recompute", "reason": "no_lease", "prompt": str(len(LONG) + 17), "offered": "0", "verified": "0",
-        "reused": "0", "local": "0",
+        "reused": "0", "local": "0", "offer": "none",
     }  # fmt: skip
     assert not secrets(str(answer.headers).encode())
 

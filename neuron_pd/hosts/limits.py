@@ -1,0 +1,25 @@
+"""What the kernel lets a process have: locked memory, huge pages, shared memory."""
+
+import re
+from typing import Final
+
+SHARED_MEMORY_BYTES: Final = 32 * 2**20  # an engine's message queues and UCX's segments
+SHARED_MEMORY: Final = "dev/shm"
+LIMITS: Final = "proc/self/limits"
+MEMORY: Final = "proc/meminfo"
+
+
+def locked_memory(limits: str) -> int | None:
+    """Bytes that a process may lock, of /proc/self/limits; None for any number. ValueError where it does not say."""
+    found = re.search(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
+    if found is None:
+        raise ValueError("no line for locked memory")
+    return None if found[1] == "unlimited" else int(found[1])
+
+
+def huge_page_bytes(meminfo: str) -> int:
+    """Bytes of the default size's huge pages, of /proc/meminfo; 0 on a kernel without them."""
+    count, size = (
+        re.search(rf"^{name}:\s+(\d+)", meminfo, re.MULTILINE) for name in ("HugePages_Total", "Hugepagesize")
+    )
+    return int(count[1]) * int(size[1]) * 1024 if count and size else 0
