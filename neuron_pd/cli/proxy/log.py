@@ -16,13 +16,13 @@ class Formatter(logging.Formatter):
         second = int(record.created)
         if second != self._second:
             self._second, self._text = second, time.strftime(self.default_time_format, time.localtime(second))
-        return self.default_msec_format % (self._text, record.msecs)
+        return f"{self._text},{int(record.msecs):03d}"
 
 
 def log_to_stderr(level: str) -> None:
     """Log from `level` on. No line names threads, processes or callers, so none is looked for (logging's HOWTO)."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # type: ignore[attr-defined]
+    logging._srcfile = None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

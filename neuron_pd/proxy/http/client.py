@@ -8,8 +8,6 @@ import ssl
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import httptools
-
 from neuron_pd.proxy.http.client_connection import Connection
 from neuron_pd.proxy.http.message import ConnectFailed, Header, Origin, StaleConnection, UpstreamLost, header_lines
 from neuron_pd.proxy.http.response import Response
@@ -32,9 +30,10 @@ class Timeouts(NamedTuple):
 class Pool:
     """The idle connections to one origin, and what every request to it says in the same words."""
 
-    __slots__ = ("base", "host", "idle")
+    __slots__ = ("base", "host", "idle", "origin")
 
     def __init__(self, origin: Origin) -> None:
+        self.origin = origin
         self.base = origin.base.encode()
         self.host = b" HTTP/1.1\r\nhost: %b\r\n" % origin.authority.encode()
         self.idle: list[Connection] = []
@@ -76,14 +75,20 @@ class Client:
         """
         pool = self._pool(origin)
         head = self._head(pool, method, target, headers, body)
-        connection = self._take(pool)
-        if connection is not None:
+        connection = self._take(pool) or await self._connect(pool)
+        while True:
+            response = connection.send(method, head, body, timeouts)
             try:
-                return await self._exchange(connection, method, head, body, timeouts)
+                await response.head
             except StaleConnection:
                 if not retry_stale:
                     raise
-        return await self._exchange(await self._connect(origin), method, head, body, timeouts)
+            except BaseException:
+                response.close()
+                raise
+            else:
+                return response
+            connection = await self._connect(pool)
 
     async def close(self) -> None:
         """Break off everything."""
@@ -104,13 +109,12 @@ class Client:
             connection.abort()
             return
         connection.idle_since = self.now()
-        self._pools[connection.origin].idle.append(connection)
+        connection.pool.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
         self.active.discard(connection)
-        idle = self._pools[connection.origin].idle
-        if connection in idle:
-            idle.remove(connection)
+        if connection in connection.pool.idle:
+            connection.pool.idle.remove(connection)
 
     def _pool(self, origin: Origin) -> Pool:
         pool = self._pools.get(origin)
@@ -124,18 +128,6 @@ class Client:
         length = b"content-length: %d\r\n" % len(body) if body or method in (b"POST", b"PUT", b"PATCH") else b""
         return b"%b %b%b%b%b%b\r\n" % (method, pool.base, target, pool.host, lines, length)
 
-    @staticmethod
-    async def _exchange(
-        connection: Connection, method: bytes, head: bytes, body: bytes, timeouts: Timeouts
-    ) -> Response:
-        response = connection.send(method, head, body, timeouts.first_byte, timeouts.idle, timeouts.total)
-        try:
-            await response.head
-        except BaseException:
-            response.close()
-            raise
-        return response
-
     def _take(self, pool: Pool) -> Connection | None:
         """The connection used last, so that the others grow idle and close."""
         while pool.idle:
@@ -146,10 +138,11 @@ class Client:
                 return connection
         return None
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def _connect(self, pool: Pool) -> Connection:
+        origin = pool.origin
         try:
             async with asyncio.timeout(self.connect_seconds):
-                connection = await self._open(origin)
+                connection = await self._open(pool)
         except TimeoutError as error:
             raise ConnectFailed(
                 f"no connection to {origin.url} within {self.connect_seconds:g} s", refused=False
@@ -159,9 +152,11 @@ class Client:
         self._watch(connection)
         return connection
 
-    async def _open(self, origin: Origin) -> Connection:
+    async def _open(self, pool: Pool) -> Connection:
+        origin = pool.origin
+
         def made() -> Connection:
-            return Connection(self, origin, httptools.HttpResponseParser)
+            return Connection(self, pool)
 
         if origin.unix:
             return (await self.loop.create_unix_connection(made, origin.host))[1]

@@ -1,26 +1,30 @@
 """One upstream connection: at most one exchange at a time, parsed by llhttp."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from neuron_pd.proxy.http.message import Origin, StaleConnection, TimedOut, UpstreamLost
+from neuron_pd.proxy.http.message import BLANK, StaleConnection, TimedOut, UpstreamLost
 from neuron_pd.proxy.http.response import Response
 
 if TYPE_CHECKING:
-    from neuron_pd.proxy.http.client import Client
+    from neuron_pd.proxy.http.client import Client, Pool, Timeouts
+
+
+FIRST_BYTE = "the first byte"
+PAUSE = "a pause within the response"
+STALL = "a client that does not read"
+WHOLE = "the whole response"
 
 
 class Connection(asyncio.Protocol):
     """Speaks HTTP/1.1 to one origin. Deadlines are checked from outside (`check`), at a sweep's granularity."""
 
-    def __init__(self, client: "Client", origin: Origin, parser: Callable[[Any], Any]) -> None:
+    def __init__(self, client: "Client", pool: "Pool") -> None:
         self._client = client
         self._now = client.now
-        self._new_parser = parser
-        self.origin = origin
+        self.pool = pool
         self.reused = False
         self.idle_since = 0.0
         self._response: Response | None = None
@@ -31,22 +35,18 @@ class Connection(asyncio.Protocol):
         self._headers_done = False
         self._bodiless = False
         self._paused = False
-        self._idle_seconds = 0.0
-        self._deadline = self._total = float("inf")
-        self._phase, self._seconds = "", 0.0
         self._lost = False
 
     @property
     def usable(self) -> bool:
         return not self._lost and not self._transport.is_closing()
 
-    def send(self, method: bytes, head: bytes, body: bytes, first_byte: float, idle: float, total: float) -> Response:
+    def send(self, method: bytes, head: bytes, body: bytes, timeouts: "Timeouts") -> Response:
         """Write a request; the answer's `head` resolves later."""
         response = self._response = Response(self, self._client.loop)
-        now = self._now()
-        self._idle_seconds = idle
-        self._total = now + total
-        self._set_deadline("the first byte", first_byte, now)
+        self._timeouts = timeouts
+        self._wait_for(FIRST_BYTE, timeouts.first_byte)
+        self._end = self._since + timeouts.total
         self._bodiless = method == b"HEAD"
         self._headers_done = self._message_done = False
         if len(body) > 65536:
@@ -60,20 +60,19 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass of it
-        self._parser = self._new_parser(self)
+        self._parser = httptools.HttpResponseParser(self)
 
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None:
             self.abort()  # nothing was asked: a late error of the peer, or not HTTP
             return
-        now = self._now()
-        self._set_deadline("a pause within the response", self._idle_seconds, now)
+        self._wait_for(PAUSE, self._timeouts.idle)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._message_done:
-                self.fail(UpstreamLost(f"{self.origin.url} did not answer in HTTP: {error}"))
+                self.fail(UpstreamLost(f"{self.pool.origin.url} did not answer in HTTP: {error}"))
                 return
             response.unfit = True
         pieces = self._pieces
@@ -97,9 +96,9 @@ class Connection(asyncio.Protocol):
             self._response = None
             response.finish()
         elif self.reused and not response.received:
-            self.fail(StaleConnection(f"{self.origin.url} had closed the connection"))
+            self.fail(StaleConnection(f"{self.pool.origin.url} had closed the connection"))
         else:
-            self.fail(UpstreamLost(f"{self.origin.url} broke the connection off" + (f": {exc}" if exc else "")))
+            self.fail(UpstreamLost(f"{self.pool.origin.url} broke the connection off" + (f": {exc}" if exc else "")))
 
     # ---- parser callbacks
 
@@ -108,9 +107,8 @@ class Connection(asyncio.Protocol):
             raise ValueError("a response that was not asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._headers_done or self._response is None:
-            return  # trailers
-        self._response.headers.append((name.lower(), value))
+        if not self._headers_done and self._response is not None:  # trailers are left out
+            self._response.headers.append((name.lower(), value.rstrip(BLANK)))
 
     def on_headers_complete(self) -> None:
         response = self._response
@@ -140,13 +138,13 @@ class Connection(asyncio.Protocol):
         if not self._paused and not self._lost:
             self._paused = True
             self._transport.pause_reading()
-            self._set_deadline("a client that does not read", self._client.stall_seconds, self._now())
+            self._wait_for(STALL, self._client.stall_seconds)
 
     def resume(self) -> None:
         if self._paused and not self._lost:
             self._paused = False
             self._transport.resume_reading()
-            self._set_deadline("a pause within the response", self._idle_seconds, self._now())
+            self._wait_for(PAUSE, self._timeouts.idle)
 
     def abort(self) -> None:
         """Close at once, with nobody waiting for the response any more."""
@@ -155,15 +153,13 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def check(self, now: float) -> None:
-        if now > self._deadline:
+        if now - self._since > self._seconds:
             self.fail(TimedOut(self._phase, self._seconds))
+        elif now > self._end:
+            self.fail(TimedOut(WHOLE, self._timeouts.total))
 
-    def _set_deadline(self, phase: str, seconds: float, now: float) -> None:
-        self._phase, self._seconds = phase, seconds
-        self._deadline = now + seconds
-        if self._deadline > self._total:
-            self._deadline = self._total
-            self._phase = "the whole response"
+    def _wait_for(self, phase: str, seconds: float) -> None:
+        self._phase, self._seconds, self._since = phase, seconds, self._now()
 
     def _complete(self, response: Response, body: bytes) -> None:
         self._response = None

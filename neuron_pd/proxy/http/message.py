@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from neuron_pd.errors import EngineUnavailable, UsageError
 
 Header = tuple[bytes, bytes]
+BLANK = b" \t"  # around a value and no part of it (RFC 9112, 5.1); llhttp takes it away in front only
 
 # Meant for one connection only (RFC 9110, 7.6.1), or set anew for each: never forwarded.
 HOP_BY_HOP = frozenset(

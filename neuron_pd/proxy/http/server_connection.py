@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from neuron_pd.proxy.http.message import Header, Request
+from neuron_pd.proxy.http.message import BLANK, Header, Request
 from neuron_pd.proxy.http.responder import Responder
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ServerConnection(asyncio.Protocol):
             raise _Refused(414, "the request's target is too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        self._headers.append((name.lower(), value.rstrip(BLANK)))
 
     def on_headers_complete(self) -> None:
         self._in_body = True

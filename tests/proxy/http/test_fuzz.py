@@ -180,6 +180,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 @given(spoiled())
 @example(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HT")
 @example(b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n")
+@example(b"GET / HTTP/1.1\r\nHost: x \t\r\nA: b \r\n\r\n")
 @example(b"GET / HTTP/1.1\r\nHost: x\r\nEmpty:\r\nB: c\r\n\r\n")
 def test_spoiled_requests_never_read_as_other_requests(loop: asyncio.AbstractEventLoop, data: bytes) -> None:
     """Each request that both read is the same for both: smuggling lives on a disagreement on where one ends.

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import h11
-import httptools
 import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_pd.proxy.http import Client, Origin, Response, UpstreamError
+from neuron_pd.proxy.http import Client, Origin, Response, Timeouts, UpstreamError
 from neuron_pd.proxy.http.client_connection import Connection
 from tests.proxy.http.test_fuzz import TOKEN, VALUE, Wire, cut
 
@@ -40,12 +39,10 @@ class Outcome:
 async def ours(pieces: list[bytes], ends: bool, taken_after: int) -> Outcome:
     """Through a connection; its body is taken once `taken_after` pieces are in."""
     client = Client()
-    client._pools.clear()
-    connection = Connection(client, ORIGIN, httptools.HttpResponseParser)
+    connection = Connection(client, client._pool(ORIGIN))
     wire = UpstreamWire()
     connection.connection_made(wire)
-    client._pool(ORIGIN)
-    response = connection.send(b"GET", b"head", b"", 60, 60, 60)
+    response = connection.send(b"GET", b"head", b"", Timeouts(60, 60, 60))
     found, taking = Outcome(), None
     ended: list[bool] = []
 
