@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from neuron_pd.core import fit
-from neuron_pd.core.control import TOKEN_FILE_ENV
+from neuron_pd.core.control import TOKEN_FILE_ENV, EngineInfo
 from neuron_pd.core.fit import PREFILL, Problem
 from neuron_pd.doctor.cluster.place import ROLES, Cluster, Engine
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe, warning
@@ -69,21 +69,18 @@ def token(cluster: Cluster) -> Iterable[Finding]:
 def connector(cluster: Cluster) -> Iterable[Finding]:
     """that every engine has neuron-pd's connector and control path, and which versions it runs"""
     for engine in _up(cluster):
+        yield from (_failed(problem, engine) for problem in _unknown(engine))
         if engine.info is not None:
             info = engine.info
             versions = f"neuron-pd {info.version}, vLLM {info.vllm}, NIXL {info.nixl}, torch {info.torch}"
             yield ok(f"{versions}, on {info.accelerator}", engine.name)
-        elif engine.missing:
-            yield _failed(fit.other_protocol(engine.missing), engine)
-        elif engine.status not in (401, 403):
-            yield _failed(fit.no_connector(engine.status or 0), engine)
 
 
 @probe("Cluster", "engine settings", "the setting that it names: `neuron-pd launch` gives all of them")
 def settings(cluster: Cluster) -> Iterable[Finding]:
     """each engine's own settings: its role, bidirectional_kv_xfer, D's prefix cache, NIXL's release"""
     for engine, info in cluster.known:
-        problems = list(fit.alone(info, engine.role)) if engine.role in ROLES else []
+        problems = list(_alone(engine, info))
         yield from (_failed(problem, engine) for problem in problems)
         if not problems:
             caching = "on" if info.prefix_caching else "off"
@@ -106,10 +103,10 @@ def together(cluster: Cluster) -> Iterable[Finding]:
             yield ok(f"fits {reference[0].url}: vLLM {info.vllm}, blocks of {info.block_size} tokens", engine.name)
 
 
-@probe("Cluster", "proxy’s view", "what the proxy says beside it")
+@probe("Cluster", "proxy's view", "what the proxy says beside it")
 def view(cluster: Cluster) -> Iterable[Finding]:
     """what the proxy has against an engine beside all this: its own token, its TTL in pin mode, draining"""
-    said = {problem.what for engine, info in cluster.known for problem in _known_problems(cluster, engine)}
+    said = {problem.what for engine in _up(cluster) for problem in _named(cluster, engine)}
     for one in cluster.ready.get("engines", ()):
         name = f"{one.get('role')} {one.get('url')}"
         seen = next((engine for engine in cluster.engines if engine.url == one.get("url")), None)
@@ -133,10 +130,22 @@ def _failed(problem: Problem, engine: Engine) -> Finding:
     return (warning if problem.about in LESSER else failed)(problem.what, problem.change, engine.name)
 
 
-def _known_problems(cluster: Cluster, engine: Engine) -> Iterable[Problem]:
-    """What was said of this engine already."""
-    assert engine.info is not None
-    if engine.role in ROLES:
-        yield from fit.alone(engine.info, engine.role)
-    for other, info in cluster.known:
-        yield from fit.together(engine.info, info, other.url)
+def _unknown(engine: Engine) -> Iterable[Problem]:
+    """Why an engine that is up does not say what it is; a refused token is a probe of its own."""
+    if engine.missing:
+        yield fit.other_protocol(engine.missing)
+    elif engine.status not in (200, 401, 403):
+        yield fit.no_connector(engine.status or 0)
+
+
+def _alone(engine: Engine, info: EngineInfo) -> Iterable[Problem]:
+    return fit.alone(info, engine.role) if engine.role in ROLES else ()
+
+
+def _named(cluster: Cluster, engine: Engine) -> Iterable[Problem]:
+    """What other probes say of this engine."""
+    yield from _unknown(engine)
+    if engine.info is not None:
+        yield from _alone(engine, engine.info)
+        for other, info in cluster.known:
+            yield from fit.together(engine.info, info, other.url)
