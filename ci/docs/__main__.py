@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ci.docs import cli, configuration, metrics
+from ci.docs import cli, configuration, doctor, metrics
 from ci.matrix.legs import ROOT
 from neuron_pd.profiles.reference import reference
 
@@ -19,6 +19,7 @@ def pages(place: Path = PLACE) -> dict[str, str]:
     return {
         "cli.md": cli.page(),
         "configuration.md": configuration.page(),
+        "doctor.md": doctor.page(),
         "metrics.md": metrics.page(),
         "profiles.md": written + reference(),
     }

@@ -17,10 +17,14 @@ VARIABLES = {
     "NEURON_PD_BACKENDS": "wins over the setting `backends`; with commas",
     "NEURON_PD_STORE_PASSWORD": "the password of the proxy's Redis, where `--store` has none",
     "FI_PROVIDER": "libfabric's provider; with another than `efa`, LIBFABRIC is used without EFA devices",
+    "FI_EFA_ENABLE_SHM_TRANSFER": "must be off on Neuron, which `neuron-pd doctor` looks at",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "the engine's side channel, where it is set: `neuron-pd doctor` looks at it",
+    "VLLM_USE_RUST_FRONTEND": "must be off, which `neuron-pd doctor` looks at: that front end has no control path",
     "XDG_CACHE_HOME": "the embedded models and what is downloaded once are kept below it [~/.cache]",
     "XDG_STATE_HOME": "logs, the control token and what is running are kept below it [~/.local/state]",
     "KUBERNETES_SERVICE_HOST": "in a pod: where the Kubernetes API is, for `--kubernetes`",
     "KUBERNETES_SERVICE_PORT": "in a pod: its port",
+    "PYTHONPATH": "where the child processes of `neuron-pd doctor` look for packages too",
     "PATH": "where `ip` and vendors' tools are looked for",
 }
 

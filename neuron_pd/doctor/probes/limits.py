@@ -21,7 +21,7 @@ UNLIMITED: Final = (
     "--ulimit memlock=-1"
 )
 HUGE_PAGES: Final = f"`sudo sysctl -w vm.nr_hugepages={EFA_HUGE_PAGES // MIB // 2}`; a pod: hugepages-2Mi: 5120Mi"
-LARGER: Final = "a container: --shm-size=8g, or --ipc host; a pod: an emptyDir of medium Memory at /dev/shm"
+LARGER: Final = "a container: a greater --shm-size, or --ipc host; a pod: an emptyDir of medium Memory at /dev/shm"
 
 
 @probe("System", "locked memory", UNLIMITED)
