@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from neuron_pd.cli.cluster import command
 from tests.cli.launching import shell as shell_fixture
@@ -14,7 +15,7 @@ from tests.launch_assets.tools import ROOT
 
 shell = shell_fixture
 DOCS = ROOT / "docs"
-PAGES = ("kubernetes.md", "hosts.md")
+PAGES = ("kubernetes.md", "hosts.md", "images.md")
 
 
 def blocks(page: str) -> list[str]:
@@ -31,6 +32,14 @@ def test_the_files_that_the_pages_name_are_there() -> None:
     for page in PAGES:
         named = re.findall(r"\b(launch/[\w./-]*\w)", (DOCS / page).read_text())
         assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_user_data_names_what_the_example_of_the_unit_names() -> None:
+    (document,) = re.findall(r"```yaml\n(#cloud-config\n.*?)```", (DOCS / "images.md").read_text(), re.DOTALL)
+    (file,) = yaml.safe_load(document)["write_files"]
+    example = (ROOT / "launch/systemd" / Path(file["path"]).name).read_text()
+    said = {line.partition("=")[0] for line in file["content"].splitlines()}
+    assert said <= {line.partition("=")[0] for line in example.splitlines() if not line.startswith("#")}
 
 
 def test_kubernetes_md_has_every_option() -> None:
