@@ -154,7 +154,7 @@ def test_what_a_pod_says(changes: dict[str, object], url: str | None, kv_host: s
 @pytest.mark.parametrize("role", list(Role))
 def test_the_pods_that_launch_makes_are_found(role: Role) -> None:
     spec = plan(request("cpu", role.value, host="0.0.0.0", image="vllm:1"))
-    _, deployment = yaml.safe_load_all(kubernetes([spec]))
+    *_, deployment = yaml.safe_load_all(kubernetes([spec]))
     template = deployment["spec"]["template"]
     running = {**template, "metadata": {**template["metadata"], "uid": "u", "name": "n"}}
     member = member_of({**running, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
