@@ -56,7 +56,7 @@ def _section(entry: Entry) -> str:
     usage = " ".join([*names, *command.collect_usage_pieces(context)])
     parts = [
         f"## {' '.join(names)}\n",
-        f"    {usage}\n",
+        f"`{usage}`\n",
         inspect.cleandoc(command.help or "").replace("\b\n", "") + "\n",
     ]
     titles = {name: one.title for one in getattr(command.callback, "topics", ()) for name in one.names}

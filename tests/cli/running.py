@@ -14,6 +14,14 @@ COMMAND = (sys.executable, "-m", "neuron_pd")
 OURS = ("NEURON_PD_", "ROLE", "BIDIR", "MODEL", "SERVED_NAME", "P_IP", "D_IP")
 
 
+def program(directory: Path) -> Path:
+    """`neuron-pd` of this interpreter as a program, in a directory for PATH."""
+    made = directory / "neuron-pd"
+    made.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuron_pd "$@"\n')
+    made.chmod(0o755)
+    return made
+
+
 class Shell:
     """A person's shell: a home of its own, and every process marked as this test's."""
 

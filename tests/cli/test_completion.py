@@ -1,20 +1,18 @@
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from neuron_pd.cli import COMMANDS
 from neuron_pd.cli.completion import SHELLS
+from tests.cli.running import program
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     """A PATH with this interpreter's neuron-pd."""
-    program = tmp_path / "neuron-pd"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuron_pd "$@"\n')
-    program.chmod(0o755)
+    program(tmp_path)
     return f"{tmp_path}:/usr/bin:/bin"
 
 

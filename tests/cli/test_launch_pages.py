@@ -2,14 +2,14 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from neuron_pd.cli.launch import command
 from tests.cli.launching import shell as shell_fixture
-from tests.cli.running import Shell
+from tests.cli.running import Shell, program
+from tests.docs.pages import blocks
 from tests.hosts.machines import install
 
 shell = shell_fixture
@@ -33,11 +33,9 @@ def test_the_page_has_every_option_and_variable() -> None:
 @pytest.mark.parametrize("page", sorted(MACHINES))
 def test_the_commands_of_the_pages_run_there(page: str, shell: Shell) -> None:
     tools = install(shell.home / "tools", MACHINES[page])
-    (tools / "neuron-pd").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuron_pd "$@"\n')
-    (tools / "neuron-pd").chmod(0o755)
+    program(tools)
     path = f"{tools}:{shell.environment['PATH']}"
-    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks(DOCS / page) for line in block.splitlines()]
     run = [line for line in lines if line.startswith(("export P_IP", "neuron-pd launch")) and "--exec" not in line]
     assert sum(line.startswith("neuron-pd launch") for line in run) >= 3
     text = "\n".join(["set -euo pipefail", *run])
@@ -45,9 +43,3 @@ def test_the_commands_of_the_pages_run_there(page: str, shell: Shell) -> None:
         ["bash", "-c", text], env={**shell.environment, "PATH": path}, capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("page", sorted(MACHINES))
-def test_the_pages_shell_is_shell(page: str) -> None:
-    for block in re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
-        subprocess.run(["bash", "-n", "-c", block], check=True)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from neuron_pd.cli.cluster import command
@@ -16,16 +15,6 @@ from tests.launch_assets.tools import ROOT
 shell = shell_fixture
 DOCS = ROOT / "docs"
 PAGES = ("kubernetes.md", "hosts.md", "images.md")
-
-
-def blocks(page: str) -> list[str]:
-    return re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_shell_of_the_pages_is_shell(page: str) -> None:
-    for block in blocks(page):
-        subprocess.run(["bash", "-n", "-c", block], check=True)
 
 
 def test_the_files_that_the_pages_name_are_there() -> None:

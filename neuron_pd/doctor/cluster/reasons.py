@@ -33,7 +33,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     Reason.BIDIRECTIONAL_OFF: ("P runs without bidirectional_kv_xfer", BIDIR),
     Reason.UNSUPPORTED: (
         "its cache cannot be verified, or P's blocks are not made of whole ones of D",
-        "see docs/connector.md",
+        "see docs/operations.md",
     ),
     Reason.STAGING_FULL: ("the host buffer has no room", "raise staging_bytes"),
     Reason.LOAD_FAILED: (
@@ -60,4 +60,4 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
 
 def explain(reason: str) -> tuple[str, str]:
     """What it means, and what to do."""
-    return REASONS.get(str(reason), ("which this version does not know", "look it up in docs/connector.md"))
+    return REASONS.get(str(reason), ("which this version does not know", "look it up in docs/operations.md"))
