@@ -1,6 +1,7 @@
 """docs/doctor.md: what each probe looks at and what fixes it, and what each reason of a miss means."""
 
 from itertools import groupby
+from typing import Any
 
 from ci.docs.text import table, template
 from neuron_pd.doctor.cluster import CLUSTER
@@ -22,7 +23,7 @@ def page() -> str:
     )
 
 
-def _tables(probes: tuple[Probe, ...]) -> str:
+def _tables(probes: tuple[Probe[Any], ...]) -> str:
     """A heading and a table for each subject."""
     return "\n".join(
         f"### {subject}\n\n{table(COLUMNS, [(probe.name, probe.looks_at, probe.fixed_by) for probe in found])}"
