@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "Say what reuse brings before it is bought; simulate it at scale.",
     "bench": "Measure TTFT with and without reuse, and report it.",
     "doctor": "Say what is wrong with a machine or a cluster, and the line that fixes it.",
+    "logs": "Show what the servers wrote: read-backs, declines, transfers.",
     "model": "Make an embedded model locally.",
     "cleanup": "Stop what `up` or `launch` started.",
     "completion": "Print what a shell needs to complete commands and options.",

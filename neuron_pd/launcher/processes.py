@@ -25,13 +25,14 @@ CLOCK_TICK: Final = 0.05  # seconds; the kernel counts a process's start in hund
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process that neuron-pd started. `created` in seconds since the epoch, `kind` one of KINDS."""
+    """A process that neuron-pd started. `created` in seconds since the epoch, `kind` one of KINDS, `log` its file."""
 
     pid: int
     created: float
     kind: str
     name: str
     port: int
+    log: str = ""
 
     def process(self) -> psutil.Process | None:
         """The process, while it is the one that was started."""
@@ -42,9 +43,9 @@ class Started:
         return None
 
 
-def remember(pid: int, kind: str, name: str, port: int) -> Started:
+def remember(pid: int, kind: str, name: str, port: int, log: str = "") -> Started:
     """Record a process that has just been started."""
-    started = Started(pid, psutil.Process(pid).create_time(), kind, name, port)
+    started = Started(pid, psutil.Process(pid).create_time(), kind, name, port, log)
     path = _path(pid)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_suffix(f".{os.getpid()}")

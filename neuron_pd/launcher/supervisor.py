@@ -75,7 +75,8 @@ class _Running:
     def remember(self) -> None:
         """Let `neuron-pd cleanup` know of it."""
         child = self.child
-        self.entry = processes.remember(self.process.pid, child.kind, child.name, child.port)
+        log = str(child.log.absolute())
+        self.entry = processes.remember(self.process.pid, child.kind, child.name, child.port, log)
 
     def error(self) -> EngineStartError:
         child = self.child

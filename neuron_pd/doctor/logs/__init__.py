@@ -1,0 +1,1 @@
+"""What the servers wrote: found, read as records, filtered."""
