@@ -38,7 +38,7 @@ def test_several_logs_in_order_of_time(logs: Path) -> None:
 def test_what_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no \*.log"):
         files_at([tmp_path])
-    with pytest.raises(UsageError, match="there is no log .*/none.log"):
+    with pytest.raises(UsageError, match="there is no log"):
         files_at([tmp_path / "none.log"])
 
 
