@@ -31,6 +31,6 @@ def test_every_metric_that_is_watched_exists() -> None:
 
 
 def test_every_alert_has_a_first_thing_to_do() -> None:
-    groups = yaml.safe_load((ROOT / "launch/prometheus/neuron-pd-proxy.rules.yml").read_text())["groups"]
-    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "launch/prometheus").glob("*.yml")]
+    alerts = {rule["alert"] for file in files for group in file["groups"] for rule in group["rules"]}
     assert alerts == {name for row in rows("What to watch") for name in re.findall(r"`(NeuronPD\w+)`", row[0])}
