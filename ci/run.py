@@ -16,7 +16,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci.matrix import here, junit, summary
@@ -104,18 +104,21 @@ def _test(environment: Environment, leg: Leg, tests: Sequence[str], report: Path
 
 
 def _module(environment: Environment, name: str) -> Step:
-    return _step(name, environment, name)
+    step = _step(name, environment, name)
+    if step.why == _ended(NOT_HERE):
+        return replace(step, state=SKIPPED, why="not available here, as its output says")
+    return step
 
 
 def _step(name: str, environment: Environment, *command: str) -> Step:
     started = time.monotonic()
     status = environment.run(*command)
-    state, why = PASSED, ""
-    if status == NOT_HERE and command[0] != "pytest":
-        state, why = SKIPPED, "not available here, as its output says"
-    elif status:
-        state, why = FAILED, f"exit status {status}"
-    return Step(name, state, why, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Step(name, FAILED, _ended(status), seconds) if status else Step(name, PASSED, seconds=seconds)
+
+
+def _ended(status: int) -> str:
+    return f"exit status {status}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from ci.matrix.legs import ROOT
@@ -11,6 +12,7 @@ PACKAGE = ROOT / "neuron_pd"
 ENVIRON = re.compile(r"\benviron\b")
 
 
+@cache
 def variables(package: Path = PACKAGE) -> set[str]:
     """The names that are looked up in `os.environ`, or in an `environ` that stands for it.
 

@@ -103,12 +103,17 @@ def test_only_a_release_that_is_not_there_is_skipped(said: str, state: str, why:
     assert why in outcome.why
 
 
-def test_a_module_that_cannot_run_here_is_skipped_and_tests_are_not(stand: Stand) -> None:
+def test_a_module_that_cannot_run_here_is_skipped_and_tests_are_not(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand.statuses = {"ci.upstream_suites": 3}
     outcome = run(LEGS[CPU])
     assert (outcome.state, outcome.steps[-1].state) == (PASSED, SKIPPED)
-    stand.statuses = {"pytest": 3}
+    stand.statuses = {"pytest": 3}  # pytest's own status for an error within
     assert run(LEGS[CPU]).state == FAILED
+    monkeypatch.setattr(here, "_fabric", lambda: None)
+    stand.statuses = {"ci.libfabric": 3}
+    assert run(LEGS["cpu-vllm0.32-libfabric-lease"]).state == FAILED
 
 
 def test_other_tests_take_the_place_of_the_legs_own(stand: Stand) -> None:
