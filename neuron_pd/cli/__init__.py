@@ -19,6 +19,7 @@ COMMANDS = {
     "bench": "Measure TTFT with and without reuse, and report it.",
     "doctor": "Say what is wrong with a machine or a cluster, and the line that fixes it.",
     "logs": "Show what the servers wrote: read-backs, declines, transfers.",
+    "report": "Put all that helps to find a fault into one archive, without secrets.",
     "model": "Make an embedded model locally.",
     "cleanup": "Stop what `up` or `launch` started.",
     "completion": "Print what a shell needs to complete commands and options.",

@@ -1,6 +1,6 @@
 """`neuron-pd doctor`: what is wrong, and the line that fixes it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -10,7 +10,17 @@ from neuron_pd.cli.topics import TopicCommand
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from neuron_pd.doctor.cluster.place import Cluster
+    from neuron_pd.doctor.site import Site
     from neuron_pd.doctor.verdict import Examination
+
+
+class Looked(NamedTuple):
+    """The machine, the cluster where there is one, and what was found."""
+
+    site: "Site"
+    cluster: "Cluster | None"
+    examination: "Examination"
 
 
 @click.command("doctor", cls=TopicCommand)
@@ -29,7 +39,7 @@ def command(as_json: bool, **values: Any) -> None:
 
     from neuron_pd.doctor.render import render
 
-    found = examination(values, Console(stderr=True))
+    found = look(values, Console(stderr=True)).examination
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
     else:
@@ -37,8 +47,8 @@ def command(as_json: bool, **values: Any) -> None:
     raise SystemExit(1 if found.failed else 0)
 
 
-def examination(values: dict[str, Any], console: "Console") -> "Examination":
-    """Look at all that the options ask for."""
+def look(values: dict[str, Any], console: "Console") -> Looked:
+    """Examine all that the options ask for."""
     from neuron_pd.doctor.cluster import CLUSTER
     from neuron_pd.doctor.examine import examine
     from neuron_pd.doctor.probes import MACHINE
@@ -57,4 +67,4 @@ def examination(values: dict[str, Any], console: "Console") -> "Examination":
         if running is not None:
             of.append(running.proxy or running.engines[0].url)
             results += examine(CLUSTER, running, running.longest, begun)
-    return Examination(of, results)
+    return Looked(site, running, Examination(of, results))

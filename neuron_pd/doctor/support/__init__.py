@@ -1,0 +1,1 @@
+"""What `neuron-pd report` puts into its archive, without secrets."""
