@@ -47,7 +47,9 @@ def versions() -> str:
 def configuration(site: Site, processes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The environment, the instance's settings for each role, and the command lines of what runs."""
     environ = {
-        name: value for name, value in sorted(site.environ.items()) if name.startswith(VARIABLES) or name in FURTHER
+        name: MARK if is_secret(name) else value
+        for name, value in sorted(site.environ.items())
+        if name.startswith(VARIABLES) or name in FURTHER
     }
     settings = {role: site.instance.settings(role) for role in site.instance.roles}
     profile = {"instance": site.instance.name, "settings": {role: repr(value) for role, value in settings.items()}}
