@@ -13,6 +13,7 @@ from typing import Any, Final
 from neuron_pd.doctor.cluster.place import Cluster
 from neuron_pd.doctor.logs.sources import File, Source
 from neuron_pd.doctor.site import Site
+from neuron_pd.doctor.support.secrets import MARK, is_secret
 from neuron_pd.doctor.verdict import Examination
 from neuron_pd.hosts.efa import QUERY, VERSION_QUERY
 from neuron_pd.hosts.limits import LIMITS, MEMORY
