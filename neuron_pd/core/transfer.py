@@ -13,6 +13,7 @@ on as they came, with what neuron-pd adds under `neuron_pd_` names, so the field
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any, Self, TypeGuard
 
 from neuron_pd.core.fingerprint import Fingerprint
@@ -33,8 +34,11 @@ def first_leg(lease: Mapping[str, Any] | None = None) -> Params:
 
 def second_leg(prefill_answer: Mapping[str, Any], handle: str | None) -> Params:
     """What a router sends D: P's answer, and the handle under which D records the finished turn."""
-    params = {name: value for name, value in prefill_answer.items() if name != TURN}
-    return params if handle is None else {**params, HANDLE: handle}
+    params = dict(prefill_answer)
+    params.pop(TURN, None)
+    if handle is not None:
+        params[HANDLE] = handle
+    return params
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,13 @@ class TurnReport:
     def from_json(cls, body: Mapping[str, Any]) -> Self | None:
         """None for anything that is not a report (an engine without neuron-pd sends none). Durations may be absent."""
         try:
-            return cls(**{name: body[name] for name in _REPORTED if name in body})
+            return cls(*_said(body), *[body.get(name, 0.0) for name in _DURATIONS])
         except (KeyError, TypeError):
             return None
 
 
-_REPORTED = tuple(TurnReport.__dataclass_fields__)
+_DURATIONS = ("took_ms", "read_ms", "expected_ms")
+_said = itemgetter(*(name for name in TurnReport.__dataclass_fields__ if name not in _DURATIONS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,38 +21,21 @@ CLIENT_LEFT = 499
 class Account:
     """One turn, as it went. `reason` says why nothing was reused, or how it was; `phase` is the leg under way."""
 
-    __slots__ = (
-        "_decode_began",
-        "_metrics",
-        "_started",
-        "acquire_ms",
-        "alone",
-        "first_token_ms",
-        "moved",
-        "offered",
-        "phase",
-        "prefill_ms",
-        "reason",
-        "report",
-        "span",
-        "status",
-        "streaming",
-    )
+    phase = "prefill"
+    reason = "none"
+    status = 0
+    report: TurnReport | None = None
+    acquire_ms = prefill_ms = first_token_ms = 0.0
+    alone = False
+    moved = False
+    offered = False  # P was given blocks, and is of a kind that does not say what it did with them
+    streaming = False
+    _decode_began = 0.0
 
     def __init__(self, metrics: Metrics, span: Span = NO_SPAN) -> None:
         self._metrics = metrics
         self.span = span
-        self.streaming = False
         self._started = now()
-        self.phase = "prefill"
-        self._decode_began = 0.0
-        self.acquire_ms = self.prefill_ms = self.first_token_ms = 0.0
-        self.reason = "none"
-        self.report: TurnReport | None = None
-        self.alone = False
-        self.moved = False
-        self.offered = False  # P was given blocks, and is of a kind that does not say what it did with them
-        self.status = 0
 
     @property
     def path(self) -> str:
@@ -94,11 +77,7 @@ class Account:
             self.reason = self.reason or "no_report"
         else:
             self.reason = self.reason or report.reason
-            tokens = self._metrics.tokens
-            tokens.add("prompt", by=report.prompt)
-            tokens.add("offered", by=report.offered)
-            tokens.add("verified", by=report.verified)
-            tokens.add("reused", by=report.reused)
+            self._metrics.prompt_tokens(report)
         return self.prefill_ms / 1000
 
     def decoding(self) -> None:
@@ -112,9 +91,10 @@ class Account:
         self._metrics.first_token.observe(moment - self._started)
         return moment - self._decode_began
 
-    def began_answer(self, status: int) -> None:
+    def began_answer(self, status: int, streamed: bool) -> None:
         """D's head is there."""
-        self.status = status
+        self._metrics.streams += streamed - self.streaming
+        self.status, self.streaming = status, streamed
         self._metrics.first_byte.observe(now() - self._started)
 
     def headers(self) -> list[Header]:
@@ -131,12 +111,6 @@ class Account:
             said += f"; offer={self.reason}"
         return [(b"server-timing", timing), (b"x-neuron-pd-turn", said.encode("ascii", "replace").replace(b"\n", b" "))]
 
-    def streams(self, on: bool) -> None:
-        """A stream begins, or is over."""
-        if on is not self.streaming:
-            self.streaming = on
-            self._metrics.streams += 1 if on else -1
-
     def facts(self) -> dict[str, str | int | float]:
         """The turn for spans and the access log."""
         report = self.report
@@ -150,37 +124,24 @@ class Account:
 
     def close(self) -> None:
         """Count and log the turn: times, tokens and reasons, nothing of its client."""
-        seconds = now() - self._started
-        self.streams(False)
-        self._count(seconds)
-        report, first = self.report, self.first_token_ms or None
+        moment = now()
+        seconds = moment - self._started
+        report, path, outcome = self.report, self.path, self.outcome
         prompt, reused = (report.prompt, report.reused) if report is not None else (0, 0)
-        turn = (self.path, self.outcome, self.reason, self.status, prompt, reused, self.prefill_ms, first)
-        self._metrics.recent.add(Finished(time(), *turn, seconds * 1000))
-        if log.isEnabledFor(logging.INFO):
-            self._say(seconds)
-
-    def _count(self, seconds: float) -> None:
-        metrics, path = self._metrics, self.path
+        turn = Finished(
+            time(), path, outcome, self.reason, self.status, prompt, reused,
+            self.prefill_ms, self.first_token_ms or None, seconds * 1000,
+        )  # fmt: skip
+        metrics = self._metrics
+        metrics.streams -= self.streaming
+        metrics.recent.add(turn)
         metrics.turns.add(path)
         metrics.turn.observe(seconds)
         if self._decode_began and self.status == 200:
-            metrics.decode.observe(now() - self._decode_began)
+            metrics.decode.observe(moment - self._decode_began)
         if self.moved:
             metrics.moved.add()
         if not self.alone and (self.prefill_ms or path == Path.DIRECT):
-            metrics.reuse.add(self.outcome, self.reason)
-
-    def _say(self, seconds: float) -> None:
-        report = self.report
-        log.info(
-            "%s cache %s path=%s reason=%s reused=%d prompt=%d status=%d total=%.0fms",
-            f"Prefill done in {self.prefill_ms:.0f}ms" if self.prefill_ms else "No prefill",
-            self.outcome.upper(),
-            self.path,
-            self.reason,
-            report.reused if report else 0,
-            report.prompt if report else 0,
-            self.status,
-            seconds * 1000,
-        )
+            metrics.reuse.add(outcome, self.reason)
+        if log.isEnabledFor(logging.INFO):
+            log.info(str(turn))

@@ -48,7 +48,7 @@ def dump(body: Any) -> bytes:
 class Generate:
     """A request for generated text: the parsed body, and what each engine is sent."""
 
-    __slots__ = ("_raw", "api", "body", "stream")
+    __slots__ = ("_raw", "_sent", "api", "body", "stream")
 
     def __init__(self, api: Api, raw: bytes) -> None:
         """Refusal 400 for what is not a JSON object, or names transfer parameters."""
@@ -56,12 +56,12 @@ class Generate:
         if not isinstance(body, dict):
             raise Refusal(400, "the request's body must be a JSON object", "invalid_json")
         refuse_transfer_params(body)
-        self._raw: bytes | None = raw if as_sent else None
-        for name in CLIENT_ONLY:
-            if name in body:
-                self._raw = None  # to be written anew, without it
         self.api = api
-        self.body: Body = body
+        self.body = self._sent = body
+        self._raw: bytes | None = raw if as_sent else None
+        if not CLIENT_ONLY.isdisjoint(body):
+            self._sent = {name: value for name, value in body.items() if name not in CLIENT_ONLY}
+            self._raw = None  # to be written anew
         self.stream = body.get("stream") is True
 
     @property
@@ -70,34 +70,31 @@ class Generate:
 
     def alone(self) -> Alone | None:
         """Why this request must be served by one engine; None when P and D can share it."""
-        caps = (self.api.cap, *self.api.other_caps)
-        if any(self.body.get(cap) == 0 and self.body.get(cap) is not False for cap in caps):
-            return Alone.NO_OUTPUT
+        for cap in self.api.caps:
+            value = self.body.get(cap)
+            if value == 0 and value is not False:
+                return Alone.NO_OUTPUT
         return self.api.alone(self.body)
 
     def for_prefill(self, params: Mapping[str, Any]) -> bytes:
         api = self.api
-        left_out = CLIENT_ONLY | api.not_for_prefill
-        body = {name: value for name, value in self.body.items() if name not in left_out}
-        body.update(api.for_prefill, stream=False)
-        for cap in api.other_caps:
-            if cap in body:
-                body[cap] = 1
-        body[api.cap] = 1
-        if "n" in body:
-            body["n"] = 1
-        body[TRANSFER] = params
+        body = {**self._sent, **api.for_prefill, "stream": False, api.caps[0]: 1, TRANSFER: params}
+        for name in api.not_for_prefill:
+            body.pop(name, None)
+        for name in (*api.caps, "n"):
+            if name in body:
+                body[name] = 1
         return dump(body)
 
     def for_decode(self, params: Mapping[str, Any] | None) -> bytes:
         """What the client sent, with `params` where there are any."""
         raw = self._raw
         if raw is None:
-            raw = dump({name: value for name, value in self.body.items() if name not in CLIENT_ONLY})
+            raw = dump(self._sent)
         if params is None:
             return raw
         raw = raw.rstrip()
-        comma = b"," if self.body else b""
+        comma = b"," if self._sent else b""
         return b'%b%b"kv_transfer_params":%b}' % (raw[:-1], comma, dump(params))
 
 
@@ -105,5 +102,5 @@ def refuse_transfer_params(body: Mapping[str, Any]) -> None:
     """Refusal 400 when a client names transfer parameters: no address is taken from a client."""
     xargs = body.get(XARGS)
     for name in FORBIDDEN:
-        if body.get(name) is not None or (isinstance(xargs, Mapping) and name in xargs):
+        if body.get(name) is not None or (xargs and isinstance(xargs, Mapping) and name in xargs):
             raise Refusal(400, f"{name} is set by the proxy and cannot be given by a client", "forbidden_field")

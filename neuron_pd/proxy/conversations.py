@@ -10,9 +10,9 @@ share one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuron_pd.proxy.apis import Api, Reply
 from neuron_pd.proxy.chain import Chain, encoded
@@ -38,8 +38,7 @@ CACHE_KEY, USER = "prompt_cache_key", "user"
 MAX_ID_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """Whose conversations: nothing is found from another scope. `secret` keys the digests."""
 
     tenant: bytes
@@ -54,22 +53,25 @@ class Scope:
 
     def state(self) -> "blake2b":
         """The hash of the scope, to be continued."""
-        state = blake2b(digest_size=KEY_BYTES, person=b"neuron-pd conv", key=self.secret[:64])
-        for part in (self.tenant, self.model.encode("utf-8", "surrogatepass"), encoded(self.salt)):
-            state.update(len(part).to_bytes(8, "little") + part)
-        return state
+        return _state(self.tenant, self.model, encoded(self.salt), self.secret).copy()
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+@lru_cache(maxsize=256)
+def _state(tenant: bytes, model: str, salt: bytes, secret: bytes) -> "blake2b":
+    state = blake2b(digest_size=KEY_BYTES, person=b"neuron-pd conv", key=secret[:64])
+    for part in (tenant, model.encode("utf-8", "surrogatepass"), salt):
+        state.update(len(part).to_bytes(8, "little") + part)
+    return state
+
+
+class Hint(NamedTuple):
     """Where a conversation that is not known may go. `prefix`: others under this key begin alike."""
 
     key: bytes
     prefix: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """Keys of one request. `lookup`: where an earlier turn may be stored, best first. `source` is a metric label.
 
     `final`: the session ends with this turn.

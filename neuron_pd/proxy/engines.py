@@ -72,7 +72,7 @@ class Engine:
     @property
     def usable(self) -> bool:
         """Whether it may be given new turns."""
-        return self.fit and not self.draining and not self.left and self.answers
+        return bool(self.alive and self.fit and not self.draining and not self.left) and self.breaker.allows
 
     @property
     def offers(self) -> bool:
@@ -186,17 +186,12 @@ class Engines:
 
 
 def _first(pool: Sequence[Engine], avoid: Sequence[Engine], role: Role, last: str = "", saved: int = 0) -> Engine:
-    best: Engine | None = None
-    best_rank = (0, 0)
-    for engine in pool:
-        if engine in avoid or not engine.usable:
-            continue
-        rank = (engine.load - saved if engine.url == last else engine.load, engine.served)
-        if best is None or rank < best_rank:
-            best, best_rank = engine, rank
-    if best is None:
+    usable = [engine for engine in pool if engine.usable and engine not in avoid]
+    if len(usable) == 1:
+        return usable[0]
+    if not usable:
         raise not_ready(f"no {role} engine is ready: the proxy's /ready says why")
-    return best
+    return min(usable, key=lambda one: (one.load - saved if one.url == last else one.load, one.served))
 
 
 @lru_cache(maxsize=1024)

@@ -3,18 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from random import getrandbits
 from typing import Any, NamedTuple
 
 import orjson
 
 from neuron_pd.core import control
+from neuron_pd.core.control import EngineInfo
 from neuron_pd.core.transfer import TURN, TurnReport
 from neuron_pd.proxy.engines import Engine
 from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import Client, Header, Request, Response, Timeouts, UpstreamError
-from neuron_pd.proxy.http.message import forwardable, header_lines
+from neuron_pd.proxy.http.message import HOP_BY_HOP, forwardable, header_lines
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.probe import control_headers, key_headers
 from neuron_pd.proxy.settings import Access, Phases
@@ -24,6 +25,7 @@ log = logging.getLogger("neuron_pd.proxy")
 # From the client to the engines: not what would make their answers unreadable here, nor what only the proxy may say.
 NOT_FORWARDED = frozenset(
     (
+        *HOP_BY_HOP,
         b"accept-encoding",
         control.TOKEN_HEADER.encode(),
         b"x-neuron-pd-reuse",
@@ -102,6 +104,8 @@ class Legs:
         self._control = [*control_headers(token, access.engine_key), JSON]
         # Keys that the proxy checked, or replaces, stop here.
         self._stays = NOT_FORWARDED | CLIENT_KEYS if access.keys or access.engine_key else NOT_FORWARDED
+        self._leg_stays = self._stays | {b"content-type"}
+        self._own = header_lines([*self._key, JSON])
         self._acquire = Timeouts(phases.acquire, phases.acquire, phases.acquire)
         self._prefill = Timeouts(phases.prefill, phases.prefill, phases.prefill)
         self._decode = Timeouts(phases.first_byte, phases.idle)
@@ -114,8 +118,8 @@ class Legs:
     def _leg_lines(self, request: Request, extra: Sequence[Header]) -> bytes:
         lines = request.engine_lines
         if lines is None:
-            headers = [header for header in self.headers(request) if header[0] != b"content-type"]
-            lines = request.engine_lines = header_lines([*headers, JSON])
+            headers = forwardable(request.headers, self._leg_stays)
+            lines = request.engine_lines = header_lines(headers) + self._own
         return lines + header_lines(extra) if extra else lines
 
     async def acquire(self, engine: Engine, handle: str, extra: Sequence[Header] = ()) -> Lease | str:
@@ -151,13 +155,12 @@ class Legs:
         self.metrics.renewals.add(failure or "renewed")
         return failure or None
 
-    @contextmanager
-    def keeping(self, lease: Lease | None) -> Iterator[None]:
+    def keeping(self, lease: Lease | None) -> AbstractContextManager[None]:
         """Renew a lease, every third of its time, for as long as it is waited for: P may be busy."""
-        info = lease.engine.info if lease is not None else None
-        if lease is None or info is None:
-            yield
-            return
+        return nullcontext() if lease is None or lease.engine.info is None else self._renewing(lease, lease.engine.info)
+
+    @contextmanager
+    def _renewing(self, lease: Lease, info: EngineInfo) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         third = (info.decoder_kv_blocks_ttl if info.retention == PIN else info.read_lease_seconds) / 3
         timer: asyncio.TimerHandle

@@ -5,6 +5,7 @@ become prometheus_client families when scraped.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -14,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from neuron_pd import __version__
+from neuron_pd.core.transfer import TurnReport
 from neuron_pd.proxy.recent import Recent
 
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -24,10 +26,10 @@ class Counter:
 
     def __init__(self, name: str, text: str, *labels: str) -> None:
         self.name, self.text, self.labels = name, text, labels
-        self.values: dict[tuple[str, ...], float] = {}
+        self.values: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
     def add(self, *values: str, by: float = 1) -> None:
-        self.values[values] = self.values.get(values, 0) + by
+        self.values[values] += by
 
     def get(self, *values: str) -> float:
         return self.values.get(values, 0)
@@ -144,6 +146,14 @@ class Metrics:
             Gauge(f"{prefix}streams_in_flight", "Answers being streamed", (), lambda: [([], float(self.streams))]),
             Gauge(f"{prefix}build_info", "The version", ("version",), lambda: [([__version__], 1.0)], max),
         ]
+
+    def prompt_tokens(self, report: TurnReport) -> None:
+        """What P says of a prompt."""
+        tokens = self.tokens.values
+        tokens["prompt",] += report.prompt
+        tokens["offered",] += report.offered
+        tokens["verified",] += report.verified
+        tokens["reused",] += report.reused
 
     @property
     def every(self) -> "list[Counter | Histogram | Gauge]":

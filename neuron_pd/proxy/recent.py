@@ -22,6 +22,14 @@ class Finished(NamedTuple):
     first_token: float | None
     total: float
 
+    def __str__(self) -> str:
+        """The turn's line in the log."""
+        prefill = f"Prefill done in {self.prefill:.0f}ms" if self.prefill else "No prefill"
+        return (
+            f"{prefill} cache {self.outcome.upper()} path={self.path} reason={self.reason} reused={self.reused} "
+            f"prompt={self.prompt} status={self.status} total={self.total:.0f}ms"
+        )
+
 
 class Recent:
     """The last `KEPT` turns."""

@@ -39,7 +39,10 @@ class FinishTap:
             return
         seam = self._tail + data[:_OVERLAP]
         # A finish is near the end of what came, and many a `null` in its place before it.
-        self._finished = any(data.rfind(pattern) >= 0 or pattern in seam for pattern in self._finish)
+        for pattern in self._finish:
+            if data.rfind(pattern) >= 0 or pattern in seam:
+                self._finished = True
+                return
         self._tail = seam[-_OVERLAP:] if len(data) < _OVERLAP else data[-_OVERLAP:]
 
     def reply(self) -> Reply:

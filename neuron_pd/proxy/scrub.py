@@ -13,6 +13,7 @@ KEY = b'"kv_transfer_params"'
 
 # An object that holds no other and no escapes, as engines write the field: found in one step.
 _FLAT = re.compile(rb'\{[^{}"]*+(?:"[^"\\]*+"[^{}"]*+)*+\}')
+_AS_WRITTEN = re.compile(b"," + KEY + b":(?:null|" + _FLAT.pattern + b")")
 _COLON = re.compile(rb"\s*:\s*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
 _LITERAL_END = re.compile(rb"[,}\]\s]")
@@ -43,19 +44,27 @@ class Scrubber:
 
     def feed(self, data: bytes) -> bytes:
         """What may go out now: perhaps nothing, perhaps more than `data`."""
-        if not self._held and KEY not in data and data.endswith(_DECIDED):
+        if self._held:
+            return self._slow(self._held + data)
+        found = data.find(KEY)
+        while found > 0 and (field := _AS_WRITTEN.match(data, found - 1)):
+            data = data[: found - 1] + data[field.end() :]
+            found = data.find(KEY, found - 1)
+        if found < 0 and data.endswith(_DECIDED):
             return data
-        return self._slow(self._held + data)
+        return self._slow(data, len(data) if found < 0 else found)
 
     def rest(self) -> bytes:
         """What is still held at the end of the body; a field that never ended is dropped."""
         held, self._held = self._held, b""
         return b"" if _field(held, 0) else held
 
-    def _slow(self, data: bytes) -> bytes:
+    def _slow(self, data: bytes, clean: int = 0) -> bytes:
+        """`feed` for data whose first `clean` bytes hold no field."""
         out, position = [], 0
-        while (field := _field(data, position)) is not None:
+        while (field := _field(data, clean or position)) is not None:
             start, value = field
+            clean = 0
             first, comma = _before(data, start, position)
             out.append(data[position:first])
             end = value_end(data, value)

@@ -7,10 +7,9 @@ open, and clients are told apart by whatever key they send.
 import hmac
 import logging
 import os
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from neuron_pd.errors import UsageError
 from neuron_pd.proxy.errors import Refusal
@@ -22,8 +21,7 @@ log = logging.getLogger("neuron_pd.proxy")
 BEARER = b"bearer "
 
 
-@dataclass(frozen=True, slots=True)
-class Tenant:
+class Tenant(NamedTuple):
     """Whose request it is: `name` scopes conversations. `models`: names or patterns it may use, None for all."""
 
     name: bytes

@@ -64,6 +64,12 @@ class Router:
 class Turn:
     """One request for generated text, from the client's body to the last byte of its answer."""
 
+    tap: Tap  # on D's answer
+    at: Engine | None = None  # the D that was asked last
+    let_go: Lease | None = None  # of a direct turn, once D has begun
+    known: Known | None = None  # the turn before
+    mine = True  # and whether it is of this conversation
+
     def __init__(self, router: Router, request: Request, responder: Responder, tenant: Tenant) -> None:
         self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
         self.ways, self.offers = router.ways, router.offers
@@ -75,47 +81,35 @@ class Turn:
         tenant.require(self.call.model)
         scope = Scope(tenant.name, self.call.model, body.get("cache_salt"), router.secret)
         self.conversation = identify(request, body, self.api, scope)
-        self.tap: Tap = FinishTap(self.api)
-        self.at: Engine | None = None  # the D that was asked last
-        self.let_go: Lease | None = None  # of a direct turn, once D has begun
         self.account = Account(router.metrics, router.tracing.turn(request))
-        self.known: Known | None = None  # the turn before
-        self.mine = True  # and whether it is of this conversation
 
     async def serve(self) -> int:
         """Answer the request; the status. Refusal while nothing was sent; BrokenOff once the client has been told."""
-        with self.account.span as span:
+        account = self.account
+        with account.span as span:
             try:
-                return await self._accounted()
+                alone = self.call.alone()
+                if alone is None:
+                    await self._together()
+                else:
+                    await self._by_d(alone)
+            except asyncio.CancelledError:
+                account.status = CLIENT_LEFT
+                if self.responder.client_left:
+                    self.metrics.disconnects.add(account.phase)
+                raise
+            except Refusal as refusal:
+                account.status = refusal.status
+                raise
+            except BrokenOff:
+                self.metrics.aborted.add()
+                raise
             finally:
-                self.request.turn = self.account.facts
+                account.close()
+                self.request.turn = account.facts
                 if span is not NO_SPAN:
-                    span.note(status=self.account.status, model=self.call.model, **self.account.facts())
-
-    async def _accounted(self) -> int:
-        try:
-            await self._serve()
-        except asyncio.CancelledError:
-            self.account.status = CLIENT_LEFT
-            if self.responder.client_left:
-                self.metrics.disconnects.add(self.account.phase)
-            raise
-        except Refusal as refusal:
-            self.account.status = refusal.status
-            raise
-        except BrokenOff:
-            self.metrics.aborted.add()
-            raise
-        finally:
-            self.account.close()
-        return self.account.status
-
-    async def _serve(self) -> None:
-        alone = self.call.alone()
-        if alone is None:
-            await self._together()
-        else:
-            await self._by_d(alone)
+                    span.note(status=account.status, model=self.call.model, **account.facts())
+        return account.status
 
     async def _by_d(self, alone: Alone) -> None:
         """D serves the turn without a hand-off; where it can be recorded, the next one starts from it all the same."""
@@ -188,14 +182,19 @@ class Turn:
         P's blocks are given back when no D was reached. Once a D may have read them, no other may.
         """
         avoid, taken = list(lost), False
+        again = start.prefilled is None or start.prefilled.params is None
+        extra = (*start.ranks, *span.headers)
         self.account.decoding()
         try:
             while True:
                 decode = self.at = decode or self.engines.for_decode(avoid=avoid)
                 span.at(decode)
+                body = self.call.for_decode(_params(start, handle if decode.reads_back else None))
+                decode.begin(1)  # its `end` is due once the response is through
                 try:
-                    response = await self._ask(decode, start, handle if decode.reads_back else None, span)
+                    response = await self.legs.decode(decode, self.request, body, again, extra)
                 except BaseException as error:
+                    decode.end(1)
                     taken = not isinstance(error, ConnectFailed)
                     if taken or start.direct:
                         raise
@@ -208,22 +207,11 @@ class Turn:
             if not taken and start.prefilled is not None:
                 self.legs.strand(start.prefilled)
 
-    async def _ask(self, decode: Engine, start: Start, handle: str | None, span: Span) -> Response:
-        """Send D the request; `decode.end` is due once the response is through."""
-        decode.begin(1)
-        body = self.call.for_decode(_params(start, handle))
-        again = start.prefilled is None or start.prefilled.params is None
-        try:
-            return await self.legs.decode(decode, self.request, body, again, (*start.ranks, *span.headers))
-        except BaseException:
-            decode.end(1)
-            raise
-
     async def _answer(self, decode: Engine, response: Response, start: Start) -> None:
-        self.account.began_answer(response.status)
-        self.tap = self._new_tap(decode, response)
-        self.account.streams(is_stream(response))
-        feed, waiting = self.tap.feed, is_stream(response) and response.status == 200
+        streamed = is_stream(response)
+        self.account.began_answer(response.status, streamed)
+        self.tap = self._new_tap(decode, streamed)
+        feed, waiting = self.tap.feed, streamed and response.status == 200
 
         def learn(data: bytes) -> None:
             nonlocal waiting
@@ -244,8 +232,8 @@ class Turn:
             self.legs.failed(decode, "decode", error)
             raise
 
-    def _new_tap(self, decode: Engine, response: Response) -> Tap:
-        if not is_stream(response):
+    def _new_tap(self, decode: Engine, streamed: bool) -> Tap:
+        if not streamed:
             return JsonTap(self.api)
         read = self.conversation.needs_reply or self.api.always_read or decode.offers
         return StreamTap(self.api) if read else FinishTap(self.api)

@@ -234,6 +234,7 @@ async def test_p_without_transfer_params_leaves_the_prefill_to_d(cluster: Cluste
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_turn_is_freed_as_it_ends(cluster: Cluster, streamed: bool) -> None:
+    gc.collect()
     gc.disable()
     try:
         for _ in range(3):

@@ -55,13 +55,12 @@ class Reader(Protocol):
 class Api:
     """One API.
 
-    `cap`: the field that caps the output, and `other_caps` that may stand beside it. `not_for_prefill`: fields that P
+    `caps`: the field that caps the output, and others that may stand beside it. `not_for_prefill`: fields that P
     is not sent. `finish`: bytes of which a stream that ended well has one. `always_read`: replies are collected.
     """
 
     path: str
-    cap: str
-    other_caps: tuple[str, ...]
+    caps: tuple[str, ...]
     not_for_prefill: frozenset[str]
     finish: tuple[bytes, ...]
     alone: Callable[[Body], Alone | None]

@@ -108,8 +108,7 @@ def _call(call: Body) -> tuple[Any, Any]:
 FINISH = (b'"finish_reason":"', b'"finish_reason": "')
 API = Api(
     path="/v1/chat/completions",
-    cap="max_tokens",
-    other_caps=("max_completion_tokens", "max_output_tokens"),
+    caps=("max_tokens", "max_completion_tokens", "max_output_tokens"),
     not_for_prefill=frozenset(("stream_options", "min_tokens", "best_of")),
     finish=FINISH,
     alone=alone,

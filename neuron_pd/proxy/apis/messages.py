@@ -94,8 +94,7 @@ class Blocks:
 
 API = Api(
     path="/v1/messages",
-    cap="max_tokens",
-    other_caps=(),
+    caps=("max_tokens",),
     not_for_prefill=frozenset(),
     finish=(b'"stop_reason":"', b'"stop_reason": "'),
     alone=alone,

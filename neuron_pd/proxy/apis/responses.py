@@ -79,8 +79,7 @@ class Last:
 
 API = Api(
     path="/v1/responses",
-    cap="max_output_tokens",
-    other_caps=(),
+    caps=("max_output_tokens",),
     not_for_prefill=frozenset(("stream_options", "background", "min_tokens")),
     for_prefill={"store": False},
     finish=(b'"type":"response.completed"', b'"type":"response.incomplete"'),

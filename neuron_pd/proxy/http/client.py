@@ -13,8 +13,6 @@ from neuron_pd.proxy.http.message import ConnectFailed, Header, Origin, StaleCon
 from neuron_pd.proxy.http.response import Response
 
 SWEEP_SECONDS = 0.1
-# uvicorn, which vLLM serves with, closes an idle connection after 5 s: be first, so that no request races its FIN.
-IDLE_KEEP_SECONDS = 4.0
 
 __all__ = ["Client", "Response", "Timeouts"]
 
@@ -53,7 +51,7 @@ class Client:
         self.now = self.loop.time
         self.connect_seconds = connect_seconds
         self.stall_seconds = stall_seconds
-        self.active: set[Connection] = set()
+        self.connections: set[Connection] = set()
         self._pools: dict[Origin, Pool] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
@@ -95,24 +93,27 @@ class Client:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for connection in [*self.active, *(one for pool in self._pools.values() for one in pool.idle)]:
+        for connection in list(self.connections):
             connection.fail(UpstreamLost("the proxy is stopping"))
         await asyncio.sleep(0)
+
+    @property
+    def active(self) -> int:
+        """How many requests are under way."""
+        return sum(connection.busy for connection in self.connections)
 
     def idle_connections(self, origin: Origin) -> int:
         return len(self._pools[origin].idle) if origin in self._pools else 0
 
     def release(self, connection: Connection, reusable: bool) -> None:
         """A connection's exchange ended."""
-        self.active.discard(connection)
-        if not reusable or self._closed:
+        if reusable and not self._closed:
+            connection.pool.idle.append(connection)
+        else:
             connection.abort()
-            return
-        connection.idle_since = self.now()
-        connection.pool.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
-        self.active.discard(connection)
+        self.connections.discard(connection)
         if connection in connection.pool.idle:
             connection.pool.idle.remove(connection)
 
@@ -133,7 +134,6 @@ class Client:
         while pool.idle:
             connection = pool.idle.pop()
             if connection.usable:
-                self._watch(connection)
                 connection.reused = True
                 return connection
         return None
@@ -149,7 +149,9 @@ class Client:
             ) from error
         except OSError as error:
             raise ConnectFailed(f"cannot connect to {origin.url}: {error.strerror or error}", refused=True) from error
-        self._watch(connection)
+        self.connections.add(connection)
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         return connection
 
     async def _open(self, pool: Pool) -> Connection:
@@ -163,18 +165,10 @@ class Client:
         tls = (self._tls or ssl.create_default_context()) if origin.tls else None
         return (await self.loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
 
-    def _watch(self, connection: Connection) -> None:
-        self.active.add(connection)
-        if self._sweeper is None:
-            self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
-
     def _sweep(self) -> None:
         """One timer for all deadlines: a timer per request and phase would cost more than the rest of it."""
         now = self.now()
-        for connection in list(self.active):
+        for connection in list(self.connections):
             connection.check(now)
-        for pool in self._pools.values():
-            while pool.idle and now - pool.idle[0].idle_since > IDLE_KEEP_SECONDS:
-                pool.idle.pop(0).abort()
-        waiting = self.active or any(pool.idle for pool in self._pools.values())
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep) if waiting and not self._closed else None
+        waiting = self.connections and not self._closed
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep) if waiting else None

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from neuron_pd.proxy.http.message import BLANK, StaleConnection, TimedOut, UpstreamLost
+from neuron_pd.proxy.http.message import BLANK, Header, StaleConnection, TimedOut, UpstreamLost
 from neuron_pd.proxy.http.response import Response
 
 if TYPE_CHECKING:
     from neuron_pd.proxy.http.client import Client, Pool, Timeouts
 
 
+# uvicorn, which vLLM serves with, closes an idle connection after 5 s: be first, so that no request races its FIN.
+IDLE_KEEP_SECONDS = 4.0
 FIRST_BYTE = "the first byte"
 PAUSE = "a pause within the response"
 STALL = "a client that does not read"
@@ -26,8 +28,8 @@ class Connection(asyncio.Protocol):
         self._now = client.now
         self.pool = pool
         self.reused = False
-        self.idle_since = 0.0
         self._response: Response | None = None
+        self._headers: list[Header] = []
         self._pieces: list[bytes] = []
         # The parser's callback is the list's own method: there may be a piece for every token.
         self.on_body = self._pieces.append
@@ -38,12 +40,18 @@ class Connection(asyncio.Protocol):
         self._lost = False
 
     @property
+    def busy(self) -> bool:
+        """Whether a response is awaited or under way."""
+        return self._response is not None
+
+    @property
     def usable(self) -> bool:
         return not self._lost and not self._transport.is_closing()
 
     def send(self, method: bytes, head: bytes, body: bytes, timeouts: "Timeouts") -> Response:
         """Write a request; the answer's `head` resolves later."""
         response = self._response = Response(self, self._client.loop)
+        self._headers = response.headers
         self._timeouts = timeouts
         self._wait_for(FIRST_BYTE, timeouts.first_byte)
         self._end = self._since + timeouts.total
@@ -60,6 +68,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass of it
+        self._since = self._now()
         self._parser = httptools.HttpResponseParser(self)
 
     def data_received(self, data: bytes) -> None:
@@ -89,6 +98,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._client.lost(self)
+        del self._parser  # it holds this connection
         response = self._response
         if response is None:
             return
@@ -107,8 +117,7 @@ class Connection(asyncio.Protocol):
             raise ValueError("a response that was not asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._headers_done and self._response is not None:  # trailers are left out
-            self._response.headers.append((name.lower(), value.rstrip(BLANK)))
+        self._headers.append((name.lower(), value.rstrip(BLANK)))
 
     def on_headers_complete(self) -> None:
         response = self._response
@@ -121,6 +130,7 @@ class Connection(asyncio.Protocol):
                 raise ValueError("the peer switched protocols unasked")
             return
         self._headers_done = True
+        self._headers = []  # trailers are left out
         response.begin(status)
         if self._bodiless:
             response.unfit = self._message_done = True
@@ -149,11 +159,16 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, with nobody waiting for the response any more."""
         self._response = None
+        self._client.lost(self)
         if not self._lost:
             self._transport.abort()
 
     def check(self, now: float) -> None:
-        if now - self._since > self._seconds:
+        """Whether it was idle, or has waited, for too long."""
+        if self._response is None:
+            if now - self._since > IDLE_KEEP_SECONDS:
+                self.abort()
+        elif now - self._since > self._seconds:
             self.fail(TimedOut(self._phase, self._seconds))
         elif now > self._end:
             self.fail(TimedOut(WHOLE, self._timeouts.total))
@@ -163,15 +178,14 @@ class Connection(asyncio.Protocol):
 
     def _complete(self, response: Response, body: bytes) -> None:
         self._response = None
-        self.resume()
+        if self._paused:
+            self.resume()
         self._client.release(self, not response.unfit)
         response.finish(body)
 
     def fail(self, error: Exception) -> None:
         """Close at once, and give the response in progress `error`."""
-        response, self._response = self._response, None
-        self._client.lost(self)
-        if not self._lost:
-            self._transport.abort()
+        response = self._response
+        self.abort()
         if response is not None:
             response.fail(error)

@@ -122,7 +122,13 @@ class Request:
     __slots__ = ("_map", "body", "engine_lines", "headers", "http10", "keep_alive", "method", "path", "target", "turn")
 
     def __init__(
-        self, method: bytes, target: bytes, headers: list[Header], body: bytes, keep_alive: bool, http10: bool = False
+        self,
+        method: bytes,
+        target: bytes,
+        headers: list[Header],
+        body: bytes = b"",
+        keep_alive: bool = False,
+        http10: bool = False,
     ) -> None:
         self.method = method
         self.target = target
@@ -138,6 +144,12 @@ class Request:
     def get(self, name: bytes) -> bytes | None:
         return self._map.get(name)
 
+    def count(self, name: bytes) -> int:
+        """How many headers have this name."""
+        if len(self._map) == len(self.headers):
+            return name in self._map
+        return [one for one, _ in self.headers].count(name)
+
 
 def status_line(status: int) -> bytes:
     return REASONS.get(status) or b"%d Status" % status
@@ -148,10 +160,9 @@ def header_lines(headers: Iterable[Header]) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-def forwardable(headers: list[Header], also_without: frozenset[bytes] = frozenset()) -> list[Header]:
-    """The end-to-end headers: neither hop-by-hop ones, nor those that `Connection` names, nor `also_without`."""
-    drop = also_without
+def forwardable(headers: list[Header], without: frozenset[bytes] = HOP_BY_HOP) -> list[Header]:
+    """The end-to-end headers: none of `without`, which holds the hop-by-hop ones, nor those that `Connection` names."""
     for name, value in headers:
         if name == b"connection":
-            drop = drop.union([token.strip().lower() for token in value.split(b",")])
-    return [header for header in headers if header[0] not in HOP_BY_HOP and header[0] not in drop]
+            without = without.union([token.strip().lower() for token in value.split(b",")])
+    return [header for header in headers if header[0] not in without]

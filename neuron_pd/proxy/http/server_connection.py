@@ -51,7 +51,6 @@ class ServerConnection(asyncio.Protocol):
         self._head_size = 0
         self._upgrade = False
         self._in_body = False
-        self._http10 = False
 
     # ---- transport
 
@@ -65,6 +64,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
         self._client_left()
+        del self._parser  # it holds this connection
 
     def eof_received(self) -> bool:
         """The client sent all it will. One that still waits for a generated answer is taken to have left.
@@ -129,25 +129,23 @@ class ServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._in_body = True
         self._head_size = 0
-        hosts, expectation = 0, None
-        for name, value in self._headers:
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length" and int(value) > self._limits.max_body:
-                raise _Refused(413, self._too_large())
-            elif name == b"upgrade":
-                self._upgrade = bool(self._parser.should_upgrade())
-            elif name == b"expect":
-                expectation = value
-        version = self._parser.get_http_version()
-        self._http10 = version == "1.0"
-        if version not in ("1.0", "1.1"):
+        parser = self._parser
+        method, version = parser.get_method(), parser.get_http_version()
+        http10 = version == "1.0"
+        request = self._request = Request(method, self._target, self._headers, http10=http10)
+        if not http10 and version != "1.1":
             raise _Refused(400, f"HTTP/{version} is not spoken here")
-        if self._parser.get_method() == b"CONNECT":
+        if int(request.get(b"content-length") or 0) > self._limits.max_body:
+            raise _Refused(413, self._too_large())
+        if method == b"CONNECT":
             raise _Refused(405, "this proxy opens no tunnels")
-        if hosts != 1 and not (hosts == 0 and self._http10):
+        hosts = request.count(b"host")
+        if hosts != 1 and not (hosts == 0 and http10):
             raise _Refused(400, "a request needs exactly one Host header")
-        if expectation is not None and not self._http10:
+        if request.get(b"upgrade") is not None:
+            self._upgrade = bool(parser.should_upgrade())
+        expectation = request.get(b"expect")
+        if expectation is not None and not http10:
             self._continue(expectation)
 
     def on_body(self, data: bytes) -> None:
@@ -159,9 +157,9 @@ class ServerConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._upgrade:
             return
-        keep_alive = self._parser.should_keep_alive() and not self._server.draining
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        request = Request(self._parser.get_method(), self._target, self._headers, body, keep_alive, self._http10)
+        request = self._request
+        request.keep_alive = self._parser.should_keep_alive() and not self._server.draining
+        request.body = b"".join(self._body)
         self._reset()
         self._accept(request)
 
@@ -246,7 +244,7 @@ class ServerConnection(asyncio.Protocol):
             self._answer_refused(refused)
 
     def _answer_refused(self, refused: _Refused) -> None:
-        request = Request(b"POST", b"/", [], b"", keep_alive=False)
+        request = Request(b"POST", b"/", [])
         Responder(self._transport, request).send(
             refused.status, [JSON], self._server.error_body(refused.status, refused.message)
         )

@@ -1,16 +1,18 @@
 """The server side, spoken to over raw sockets."""
 
 import asyncio
+import gc
 import json
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from neuron_pd.proxy.errors import error_body
-from neuron_pd.proxy.http import Limits, Request, Responder, Server, serve
+from neuron_pd.proxy.http import Client, Limits, Origin, Request, Responder, Server, serve
 from tests.proxy.conftest import until
 
 TEXT = [(b"content-type", b"text/plain")]
@@ -349,3 +351,19 @@ async def test_draining_ends_in_time() -> None:
         await server.close(0.01)
         assert echo.cancelled.is_set()
         assert not server.connections
+
+
+async def test_a_connection_is_freed_as_it_ends() -> None:
+    gc.disable()
+    try:
+        async with echoing() as (server, _):
+            client = Client()
+            response = await client.request(Origin("127.0.0.1", server.port), b"GET", b"/", [])
+            assert (await response.read()).startswith(b"{")
+            ends = [weakref.ref(one) for one in (*client.connections, *server.connections)]
+            assert len(ends) == 2
+            await client.close()
+            await until(lambda: not server.connections)
+        await until(lambda: all(end() is None for end in ends))
+    finally:
+        gc.enable()
