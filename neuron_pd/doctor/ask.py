@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -58,11 +59,21 @@ def ask(
             response = error
         with response:
             names = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, names, response.read(MAX_BYTES))
+            return Answer(response.status, names, _body(response, time.monotonic() + seconds))
     except urllib.error.URLError as error:
         raise CannotReach(_why(error.reason, seconds)) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise CannotReach(_why(error, seconds)) from error
+
+
+def _body(response: Any, deadline: float) -> bytes:
+    """The body as far as MAX_BYTES; TimeoutError for one that trickles in."""
+    body = b""
+    while (piece := response.read1(MAX_BYTES - len(body))) and len(body) < MAX_BYTES:
+        body += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return body
 
 
 def _why(error: object, seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from neuron_pd.core.control import TOKEN_FILE_ENV, control_token
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.limits import SHARED_MEMORY_BYTES
 from neuron_pd.hosts.packages import check_engine_packages
 from neuron_pd.hosts.ports import check_port_free
 from neuron_pd.launcher.cores import available_cores, format_cores, parse_cores
@@ -20,7 +21,6 @@ from neuron_pd.launcher.weights import kv_bytes_per_token
 from neuron_pd.models import NAMES
 
 LOG_BYTES: Final = 64 * 2**20
-SHARED_MEMORY_BYTES: Final = 32 * 2**20  # an engine's message queues and UCX's segments
 SHARED_MEMORY: Final = Path("/dev/shm")
 
 

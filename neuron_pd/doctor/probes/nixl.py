@@ -18,7 +18,9 @@ from neuron_pd.models.packages import INSTALL
 
 LIBFABRIC: Final = "LIBFABRIC"
 NO_ENGINE: Final = "a proxy moves no KV"
+EFA_FIRST: Final = "see EFA devices, EFA provider and libfabric environment"
 NIXL_LOG: Final = "NIXL_LOG_LEVEL=DEBUG says more; see the plugin's libraries above"
+ERROR: Final = re.compile(r"^E\d{4} \S+ +\d+ [^\]]*\] (?!createBackend)(.*)", re.MULTILINE)
 RAIL: Final = re.compile(r"Created rail \d+ \(device=([^,)]+)(?:, provider=([^,)]+))?")
 LIBRARIES: Final = {
     "libfabric.so": "run the EFA installer, and put /opt/amazon/efa/lib on LD_LIBRARY_PATH",
@@ -107,14 +109,14 @@ def backend(site: Site) -> Iterable[Finding]:
     tried = _try(site)
     for name in site.backends:
         if (found := _step(tried, "backend", name)) is not None:
-            yield _came_up(site, name, tried) if not found["why"] else failed(found["why"], NIXL_LOG, name)
+            yield _refused(found["why"], name, tried) if found["why"] else _came_up(site, name, tried)
             continue
         reached = _step(tried, "plugin", name)
         if reached is None or reached["why"]:
             yield not_applicable("its plugin does not load", name)
         elif tried.status is None:
             seen = f"making a NIXL agent hangs ({site.seconds:g} s): LIBFABRIC does where it finds no EFA device"
-            yield failed(seen, "see EFA devices and EFA provider", name)
+            yield failed(seen, EFA_FIRST, name)
         else:
             yield failed(f"the process ended with status {tried.status}: {tried.last_words}", NIXL_LOG, name)
 
@@ -148,17 +150,26 @@ def _unloadable(why: str, lacks: list[str], backend: str) -> Finding:
     return failed(seen, "; ".join(fixes) or "install what is missing, or another release of NIXL", backend)
 
 
+def _refused(why: str, backend: str, tried: Ran) -> Finding:
+    """It did not, with what NIXL logged last."""
+    said = ERROR.findall(tried.err + tried.out)
+    seen = f"{why}: {said[-1]}" if said else why
+    return failed(seen, EFA_FIRST if backend == LIBFABRIC else NIXL_LOG, backend)
+
+
 def _came_up(site: Site, backend: str, tried: Ran) -> Finding:
     """It did; LIBFABRIC also says over which provider."""
     if backend != LIBFABRIC:
         return ok("an agent was made", backend)
     rails = RAIL.findall(tried.out + tried.err)
     providers = Counter(provider or _provider_of(device) for device, provider in rails)
-    said = ", ".join(f"{count} rails over {provider}" for provider, count in sorted(providers.items()))
+    said = ", ".join(
+        f"{count} rail{'s' if count > 1 else ''} over {provider}" for provider, count in sorted(providers.items())
+    )
     if not rails:
         return warning("an agent was made, and NIXL does not say over what", NIXL_LOG, backend)
     if site.efa_wanted and set(providers) != {"efa"}:
-        return failed(f"KV would silently go over TCP: {said}", "see EFA provider and libfabric environment", backend)
+        return failed(f"KV would silently go over TCP: {said}", EFA_FIRST, backend)
     if len(rails) < site.efa_wanted:
         return failed(f"{said}, of {site.efa_wanted} devices", "see EFA devices", backend)
     return ok(said, backend)

@@ -95,11 +95,23 @@ def test_making_an_agent_fails(p5en: Machine) -> None:
     assert findings[2].seen == "RuntimeError: no rail"
 
 
+def test_what_nixl_logged_last_is_the_reason(p5en: Machine) -> None:
+    """The lines of NIXL 1.4.1's LIBFABRIC backend where libfabric has no efa."""
+    log = """E1130 11:09:53.988332 192 libfabric_topology.cpp:53] Topology discovery failed
+E1130 11:09:53.988380 192 backend_plugin.h:102] Failed to create engine: no suitable network providers found
+E1130 11:09:53.988385 192 nixl_agent.cpp:404] createBackend: backend creation failed for 'LIBFABRIC'"""
+    fail = f"print({log!r}, file=sys.stderr); raise RuntimeError('NIXL_ERR_BACKEND')\n        if 1:"
+    p5en.module("nixl/_api.py", NIXL.replace('if name == "LIBFABRIC":', fail))
+    finding = found(p5en)[2]
+    assert finding.verdict is FAILED
+    assert finding.seen.endswith("NIXL_ERR_BACKEND: Failed to create engine: no suitable network providers found")
+
+
 def test_a_silent_fall_back_to_tcp_is_named(p5en: Machine) -> None:
     p5en.environ |= {"WIRE": "tcp", "RAILS": "1"}
     finding = found(p5en)[2]
     assert finding.verdict is FAILED
-    assert finding.seen == "KV would silently go over TCP: 1 rails over tcp"
+    assert finding.seen == "KV would silently go over TCP: 1 rail over tcp"
 
 
 def test_fewer_rails_than_devices(p5en: Machine) -> None:

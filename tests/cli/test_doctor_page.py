@@ -1,0 +1,46 @@
+"""The commands of docs/doctor.md, as they stand there, in a home with the logs of a run."""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.cli.launching import shell as shell_fixture
+from tests.cli.running import Shell
+from tests.launcher.plans import free_port
+
+shell = shell_fixture
+PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
+BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+COMMANDS = [line.partition("#")[0].strip() for block in BLOCKS for line in block.splitlines()]
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(find_spec("nixl") is None, reason="the doctor looks at an engine's packages")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_pages_commands_do_what_they_say(command: str, shell: Shell) -> None:
+    run = shell.home / "state" / "neuron-pd" / "runs" / "1"
+    run.mkdir(parents=True)
+    (run / "prefill.log").write_text("WARNING 11-30 10:59:38 [x.py:1] KV Transfer metrics: path=read_back\n")
+    tools = shell.home / "bin"
+    tools.mkdir()
+    for name, text in (("neuron-pd", f'exec "{sys.executable}" -m neuron_pd "$@"'), ("journalctl", f"cat {run}/*.log")):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    environment = {**shell.environment, "PATH": f"{tools}:{shell.environment['PATH']}"}
+    # Nobody is on that port, and what is followed has an end.
+    line = command.replace(":8000", f":{free_port()}").replace(" --follow", "")
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=shell.home, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "error" not in done.stderr
+    assert done.returncode == (1 if "doctor --url" in command else 0), done.stdout
+    if "logs" in command:
+        assert ("read_back" in done.stdout) is ("--declines" not in command)
+    elif "report" in command:
+        assert Path(done.stdout.strip()).is_file()
+    else:
+        assert "ready (" in done.stdout
