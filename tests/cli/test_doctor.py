@@ -1,22 +1,19 @@
 """`neuron-pd doctor` as a person runs it."""
 
 import json
-import re
 import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.launching import shell as shell_fixture
-from tests.cli.running import Shell
+from tests.cli.running import Shell, program
+from tests.docs.pages import ROOT, commands
 from tests.hosts.machines import install
 from tests.launcher.plans import free_port
 
 shell = shell_fixture
-DOCS = Path(__file__).parents[2] / "docs"
 needs_engine = pytest.mark.skipif(find_spec("nixl") is None, reason="the CPU profile needs NIXL")
 
 
@@ -81,11 +78,9 @@ def test_a_token_file_that_cannot_be_read(shell: Shell) -> None:
 def test_the_pages_commands_are_understood(page: str, instance: str, shell: Shell) -> None:
     """They find faults here, where the node's libraries are missing; they know which machine they are on."""
     tools = install(shell.home / "tools", instance)
-    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    run = [line for block in blocks for line in block.splitlines() if line.startswith("neuron-pd doctor")]
+    run = [one.bare for one in commands(ROOT / "docs" / page) if one.text.startswith("neuron-pd doctor")]
     assert len(run) == 2
-    (tools / "neuron-pd").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuron_pd "$@"\n')
-    (tools / "neuron-pd").chmod(0o755)
+    program(tools)
     environment = {**shell.environment, "PATH": f"{tools}:{shell.environment['PATH']}"}
     for line, about in zip(run, (f"profile {instance} as prefill", "http://127.0.0.1"), strict=True):
         command = line.replace(":8000", f":{free_port()}")  # whoever is on that port here

@@ -1,21 +1,18 @@
 """The commands of docs/doctor.md, as they stand there, in a home with the logs of a run."""
 
-import re
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.cli.launching import shell as shell_fixture
-from tests.cli.running import Shell
+from tests.cli.running import Shell, program
+from tests.docs.pages import ROOT, commands
 from tests.launcher.plans import free_port
 
 shell = shell_fixture
-PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
-BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-COMMANDS = [line.partition("#")[0].strip() for block in BLOCKS for line in block.splitlines()]
+COMMANDS = [command.bare for command in commands(ROOT / "docs" / "doctor.md")]
 
 
 @pytest.mark.vllm
@@ -27,9 +24,9 @@ def test_the_pages_commands_do_what_they_say(command: str, shell: Shell) -> None
     (run / "prefill.log").write_text("WARNING 11-30 10:59:38 [x.py:1] KV Transfer metrics: path=read_back\n")
     tools = shell.home / "bin"
     tools.mkdir()
-    for name, text in (("neuron-pd", f'exec "{sys.executable}" -m neuron_pd "$@"'), ("journalctl", f"cat {run}/*.log")):
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
+    program(tools)
+    (tools / "journalctl").write_text(f"#!/bin/sh\ncat {run}/*.log\n")
+    (tools / "journalctl").chmod(0o755)
     environment = {**shell.environment, "PATH": f"{tools}:{shell.environment['PATH']}"}
     # Nobody is on that port, and what is followed has an end.
     line = command.replace(":8000", f":{free_port()}").replace(" --follow", "")
