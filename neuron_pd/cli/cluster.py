@@ -1,5 +1,6 @@
 """`neuron-pd cluster`: what runs both roles and the proxy, as files for a cluster."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("k8s", "helm", "compose")
 NUMBER = click.IntRange(1)
+# A Service's name (RFC 1035), with room for what is put behind it.
+OBJECT_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?")
 
 
 @topic("Model", *MODEL)
@@ -36,6 +39,8 @@ def machines(instance: str | None, own: Sequence[Path], kv_cache_gib: int | None
     click.option("--cpu-cores", type=NUMBER, default=1, show_default=True, help="Cores of an engine on CPU."),
 )
 def sizes(name: str, prefill_engines: int, decode_engines: int, proxies: int, cpu_cores: int) -> Fields:
+    if not OBJECT_NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r} is no name for Kubernetes: use up to 40 of a-z, 0-9 and -, a letter first")
     return locals()
 
 
@@ -104,7 +109,7 @@ def _in_container(model: str) -> str:
 
     if model in NAMES:
         return f"{MODELS}/{model}"
-    if model.count("/") != 1 and not model.startswith("/"):
+    if not model.startswith("/") and (model.count("/") != 1 or model[0] in ".~-"):
         raise UsageError(
             f"{model} is no model for a cluster: give a hub's owner/name, or the directory that every machine has"
         )

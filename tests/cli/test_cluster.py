@@ -14,6 +14,8 @@ IMAGE = ("--image", "neuron-pd:cpu")
         ([], "say which container image has vLLM and neuron-pd: --image"),
         ([*IMAGE, "--format", "yaml"], "unknown format 'yaml': use k8s, helm or compose"),
         ([*IMAGE, "--model", "qwen"], "qwen is no model for a cluster: give a hub's owner/name"),
+        ([*IMAGE, "--model", "./qwen"], "./qwen is no model for a cluster"),
+        ([*IMAGE, "--name", "Qwen_3"], "--name 'Qwen_3' is no name for Kubernetes"),
         ([*IMAGE, "--format", "compose", "--proxies", "2"], "for more use --format k8s"),
         ([*IMAGE, "--nodes", "2"], "an engine spans nodes on CUDA with tensor parallelism only"),
         (
