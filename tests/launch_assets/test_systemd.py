@@ -61,8 +61,8 @@ def test_an_engine_of_the_machine_becomes_what_its_file_says(shell: Shell) -> No
         "NEURON_PD_CONTROL_TOKEN_FILE": str(shell.home / "token"),
         "NEURON_PD_LAUNCH_INSTANCE": "p5en.48xlarge",
         "NEURON_PD_LAUNCH_ENGINES": "2",
-        "NEURON_PD_LAUNCH_PORT": str(free_port()),
-        "NEURON_PD_LAUNCH_SIDE_CHANNEL_PORT": str(free_port()),
+        "NEURON_PD_LAUNCH_PORT": str(free_port() - 1),  # engine 1 has the next ones
+        "NEURON_PD_LAUNCH_SIDE_CHANNEL_PORT": str(free_port() - 1),
     }
     (shell.home / "token").write_text("t")
     words = ["--tensor-parallel-size", "2", "--seed", "7"]
