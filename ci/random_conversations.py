@@ -132,7 +132,7 @@ class Trial:
 
     async def _turn(self, conversation: Conversation, done: str) -> str | None:
         warm = await self._ask(conversation)
-        cold = await stream_chat(self.http, self.running.prefill_url, _body(conversation.messages), {})
+        cold = await stream_chat(self.http, self.running.prefill_url, body_of(conversation.messages), {})
         reply, expected = "".join(warm.reply.content), "".join(cold.reply.content)
         self.seen["turns"] += 1
         self.answers.add(expected)
@@ -145,7 +145,7 @@ class Trial:
 
     async def _ask(self, conversation: Conversation) -> Outcome:
         fields, headers = conversation.identity()
-        body = {**_body(conversation.messages), **fields}
+        body = {**body_of(conversation.messages), **fields}
         return await stream_chat(self.http, self.running.proxy_url, body, headers)
 
     async def _abandon(self, conversation: Conversation) -> None:
@@ -163,7 +163,8 @@ class Trial:
             self.seen["reused_tokens"] += report.reused
 
 
-def _body(messages: Messages) -> dict[str, Any]:
+def body_of(messages: Messages) -> dict[str, Any]:
+    """The request for the answer to `messages`."""
     return {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": REPLY_TOKENS, "ignore_eos": True}
 
 
@@ -189,17 +190,17 @@ async def hold_all(running: Running, options: argparse.Namespace) -> dict[str, A
         "distinct_answers": len(trial.answers),
         "seconds": round(time.monotonic() - started),
         **trial.seen,
-        "held": await _held(running),
+        "held": await blocks_held(running.prefill_url, running.decode_url, running.token),
         "wrong": trial.wrong,
     }
 
 
-async def _held(running: Running) -> dict[str, float]:
+async def blocks_held(prefill_url: str, decode_url: str, token: str | None) -> dict[str, float]:
     """The blocks that each engine still holds once everything is over; a hand-off that nobody reads lasts longest."""
-    urls = {"prefill": running.prefill_url, "decode": running.decode_url}
+    urls = {"prefill": prefill_url, "decode": decode_url}
     deadline = time.monotonic() + 90
     while True:
-        held = {name: (await engine_stats(url, running.token))["kv_blocks_used"] for name, url in urls.items()}
+        held = {name: (await engine_stats(url, token))["kv_blocks_used"] for name, url in urls.items()}
         if not any(held.values()) or time.monotonic() > deadline:
             return held
         await asyncio.sleep(0.5)

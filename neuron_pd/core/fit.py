@@ -90,7 +90,7 @@ def refused(token: str | None, who: str = "the proxy") -> Problem:
 
 def no_connector(status: int) -> Problem:
     """An engine whose control path answers `status`."""
-    what = f"no neuron-pd connector (its control path answers {status}): ordinary P/D, without reuse"
+    what = f"no neuron-pd connector (its control path answers {status}): ordinary P/D, and reuse only as vLLM's own"
     change = "start it with `neuron-pd launch`, or add --middleware neuron_pd.connector.control.ControlPath"
     return Problem(what, change, about="connector")
 

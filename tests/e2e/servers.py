@@ -1,9 +1,12 @@
 """Single engines for what the common cluster does not have: other settings, other models, ends and restarts."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +16,13 @@ from uuid import uuid4
 import httpx
 
 from neuron_pd.core.transfer import TURN, first_leg, second_leg
+from neuron_pd.hosts.packages import vllm_version
 from neuron_pd.launcher.serve import serve_spec
 from neuron_pd.models import model_dir
 from tests.e2e.asking import TOKEN, control, settled
 
 STARTS_WITHIN_SECONDS = 300
+PATIENT = ("--acquire-timeout", "10")  # engines, clients and proxy share two cores here
 PORTS = {"prefill": (18110, 15610), "decode": (18210, 15620)}
 
 
@@ -34,6 +39,7 @@ class Server:
         index: int = 0,
         args: Sequence[str] = (),
         environment: dict[str, str] | None = None,
+        connector: str = "neuron-pd",
         **extra: Any,
     ) -> None:
         port, side_channel_port = (base + 2 * index for base in PORTS[role])
@@ -49,8 +55,9 @@ class Server:
             max_model_len=4096,
             kv_cache_gib=1,
             prefix_caching=role == "decode",
+            connector=connector,
             extra_args=["--kv-transfer-config", json.dumps(transfer), *args],
-        )
+        ).for_vllm(vllm_version())
         self.url, self.log, self.argv = spec.url, log, spec.argv()
         self.environment = {**os.environ, **spec.environment(), "NEURON_PD_CONTROL_TOKEN": TOKEN, **(environment or {})}
         self.http = httpx.Client(timeout=300)
@@ -88,6 +95,10 @@ class Server:
     def control(self, verb: str, body: dict[str, Any] | None = None) -> httpx.Response:
         return control(self.http, self.url, verb, body)
 
+    def metric(self, name: str) -> float:
+        """A sample of its /metrics, summed over labels; `name` may end in some of them."""
+        return metric(self.http, self.url, name)
+
     def stats(self) -> dict[str, float]:
         stats: dict[str, float] = self.control("stats").json()
         return stats
@@ -105,6 +116,59 @@ class Server:
         assert response.status_code == 200, response.text
         answer: dict[str, Any] = response.json()
         return answer
+
+
+def metric(http: httpx.Client, url: str, name: str) -> float:
+    """The samples at `url`'s /metrics that begin with `name`, summed."""
+    lines = http.get(f"{url}/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+class Proxy:
+    """The proxy in front of some engines; `options` are for its command line."""
+
+    def __init__(self, prefill: Sequence[Server], decode: Sequence[Server], log: Path, *options: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        engines = [word for server in prefill for word in ("--prefill", server.url)]
+        engines += [word for server in decode for word in ("--decode", server.url)]
+        port = self.url.rpartition(":")[2]
+        self.argv = [sys.executable, "-m", "neuron_pd", "proxy", *engines, "--port", port, *PATIENT, *options]
+        self.log, self.http = log, httpx.Client(timeout=300)
+
+    def __enter__(self) -> Self:
+        environment = {**os.environ, "NEURON_PD_CONTROL_TOKEN": TOKEN}
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(self.argv, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        for _ in range(300):
+            with contextlib.suppress(httpx.TransportError):
+                if self.http.get(f"{self.url}/ready").status_code == 200:
+                    return self
+            time.sleep(0.1)
+        self.__exit__()
+        raise AssertionError(f"the proxy is not ready:\n{self.log.read_text()[-3000:]}")
+
+    def __exit__(self, *_: Any) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+    def metric(self, name: str) -> float:
+        return metric(self.http, self.url, name)
+
+    def chat(self, messages: list[dict[str, str]], tokens: int = 24, **fields: Any) -> tuple[str, dict[str, str]]:
+        """The reply, and the proxy's report of P's part: empty where P had none."""
+        body = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": tokens, "ignore_eos": True}
+        headers = fields.pop("headers", {})
+        answer = self.http.post(f"{self.url}/v1/chat/completions", json={**body, **fields}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        said = answer.headers.get("x-neuron-pd-turn", "")
+        report = dict(part.strip().split("=", 1) for part in said.split(";")) if said else {}
+        return answer.json()["choices"][0]["message"]["content"], report
+
+    def cold(self, messages: list[dict[str, str]], tokens: int = 24) -> str:
+        """The reply without reuse and without any cache."""
+        return self.chat(messages, tokens, cache_salt=uuid4().hex, headers={"X-Neuron-PD-Reuse": "off"})[0]
 
 
 class Pair:

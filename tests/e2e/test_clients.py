@@ -1,9 +1,10 @@
-"""OpenAI's client, unchanged, on real engines: from turn 2 on its history is read back, without any id."""
+"""Clients, unchanged, on real engines: from turn 2 on their history is read back, without any id."""
 
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import anthropic
 import openai
 import pytest
 
@@ -82,6 +83,27 @@ def test_openai_completions_and_models(client: openai.OpenAI) -> None:
         prompt=prompt + first.choices[0].text + text_at(0, 300), max_tokens=4, **SHORT
     )
     assert turn(raw.headers)["path"] == "read_back"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropic_messages(cluster: Cluster, stream: bool) -> None:
+    said: list[Any] = [{"role": "user", "content": text_at(13_000 + stream)}]
+    with anthropic.Anthropic(base_url=cluster.proxy, api_key="none", max_retries=0) as client:
+        for number in range(3):
+            raw = client.messages.with_raw_response.create(
+                model="tiny", messages=said, max_tokens=24, stream=stream, extra_body={**FIXED, "temperature": 0}
+            )
+            answer = raw.parse()
+            if stream:
+                events = list(answer)
+                assert events[-1].type == "message_stop"
+                reply = "".join(event.delta.text for event in events if event.type == "content_block_delta")
+            else:
+                reply = "".join(block.text for block in answer.content)
+                assert answer.usage.output_tokens == 24
+            assert turn(raw.headers)["path"] == ("read_back" if number else "recompute")
+            assert reply == cluster.cold(said)
+            said += [{"role": "assistant", "content": reply}, {"role": "user", "content": text_at(number, 200)}]
 
 
 def test_several_prompts_are_answered_in_order(client: openai.OpenAI) -> None:

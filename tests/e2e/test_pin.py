@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from neuron_pd.core.transfer import first_leg, second_leg
-from tests.e2e.servers import Pair, Server
+from tests.e2e.servers import Pair, Proxy, Server
 
 pytestmark = pytest.mark.e2e
 
@@ -126,3 +127,19 @@ def test_the_engines_own_metrics_tell_what_happened(pair: Pair, turn: tuple[dict
     assert "neuron_pd_pins_total{" in on_d
     assert 'end="read"' in on_d
     assert "neuron_pd_ledger_bytes{" in on_d
+
+
+def test_a_conversation_behind_the_proxy_holds_its_last_turn_only(pair: Pair, tmp_path: Path) -> None:
+    with Proxy([pair.prefill], [pair.decode], tmp_path / "proxy.log", "--conversation-ttl", "5") as proxy:
+        time.sleep(TTL + 1)  # what others left is over
+        pair.decode.settled()
+        name, messages = uuid4().hex, [{"role": "user", "content": SOURCE[1000:3000]}]
+        for turn in range(3):
+            reply, report = proxy.chat(messages, conversation_id=name)
+            assert report["path"] == ("read_back" if turn else "recompute")
+            retained = pair.decode.stats()["retained_blocks"]
+            assert 0 < retained <= int(report["prompt"]) // 128 + 1  # the turns before were let go of
+            messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"and then, {turn}?"}]
+        proxy.http.delete(f"{proxy.url}/neuron_pd/v1/conversations/{name}").raise_for_status()
+        assert pair.decode.settled()["retained_blocks"] == 0
+        assert [proxy.cold(messages[:end]) for end in (1, 3, 5)] == [messages[end]["content"] for end in (1, 3, 5)]

@@ -51,8 +51,7 @@ def test_a_prefill_engine_that_restarts_is_used_again(pair: Pair) -> None:
 
 def hand_offs(decode: Server) -> float:
     """Hand-offs that D has pulled, by its own metrics."""
-    lines = decode.http.get(f"{decode.url}/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:nixl_xfer_time_seconds_count"))
+    return decode.metric("vllm:nixl_xfer_time_seconds_count")
 
 
 def test_a_decode_engine_that_restarts_is_used_again(pair: Pair) -> None:

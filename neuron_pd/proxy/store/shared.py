@@ -27,6 +27,7 @@ TURN, OFFER = b"neuron-pd:turn:", b"neuron-pd:offer:"
 SCHEMES = ("redis", "rediss", "unix")
 PASSWORD_ENV = "NEURON_PD_STORE_PASSWORD"
 MAX_CONNECTIONS = 64
+RETRY_SECONDS = 1.0  # so often one operation is risked on a Redis that failed: it costs a turn `timeout`
 FIRST = """
 local values = redis.call('MGET', unpack(KEYS))
 for place, value in ipairs(values) do
@@ -57,7 +58,7 @@ class RedisStore:
         self._ttl = max(1, int(ttl * 1000))
         self._timeout = timeout
         self._failed = failed
-        self.breaker = Breaker(clock)
+        self.breaker = Breaker(clock, cooldown=RETRY_SECONDS, max_cooldown=RETRY_SECONDS)
 
     async def first(self, keys: Sequence[bytes]) -> Known | None:
         value = await self._try("first", lambda: self._first(keys=_names(keys), args=[self._ttl]))

@@ -1,0 +1,1 @@
+"""Engines, store and proxy killed at random under multi-turn load."""
