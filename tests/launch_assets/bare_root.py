@@ -32,7 +32,7 @@ class BareRoot:
             (place / name).symlink_to(f"usr/{name}")
         (place / "dev/null").write_text("")
         for tool in TOOLS:
-            self._copy(tool)
+            self.tool(tool)
 
     def recorder(self, name: str, does: str = "") -> None:
         """A program on the path, or at the path, of that name."""
@@ -43,7 +43,7 @@ class BareRoot:
         program.chmod(0o755)
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """A script and its words, in bash."""
+        """A script and its words, or -c and a text, in bash."""
         environment = {"PATH": "/usr/bin:/bin"}
         return subprocess.run(
             [CHROOT, self.place, "bash", *command], env=environment, capture_output=True, text=True, check=False
@@ -59,7 +59,8 @@ class BareRoot:
     def read(self, path: str) -> str:
         return (self.place / path.lstrip("/")).read_text()
 
-    def _copy(self, tool: str) -> None:
+    def tool(self, tool: str) -> None:
+        """A program of this machine, with its libraries."""
         found = shutil.which(tool)
         if found is None:
             pytest.skip(f"{tool} is not here")

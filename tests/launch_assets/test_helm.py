@@ -82,11 +82,20 @@ def test_what_the_chart_leaves_to_people(tmp_path: Path) -> None:
     assert pod["volumes"]  # the rest of the pod stays
 
 
-def test_an_image_is_asked_for() -> None:
-    command = [helm(), "template", "x", CHART, "--set", "prefill.image="]
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("prefill.image=", "say which image the prefill has: prefill.image"),
+        ("prefil.replicas=2", "prefil"),
+        ("decode.replica=2", "replica"),
+        ("proxy.nodes=2", "nodes"),
+    ],
+)
+def test_values_that_cannot_be_meant(value: str, message: str) -> None:
+    command = [helm(), "template", "x", CHART, "--set", value]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode != 0
-    assert "say which image the prefill has: prefill.image" in result.stderr
+    assert message in result.stderr
 
 
 def test_the_chart_passes_helms_own_check() -> None:
