@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ci.run import NOT_HERE
+from ci.trial import MODEL, add_options, carry_out, topology
 from neuron_pd.bench.client import aiohttp
 from neuron_pd.bench.proxy.peers import Unavailable, multi_turn_benchmark
 from neuron_pd.bench.text import words
@@ -30,10 +31,8 @@ from neuron_pd.errors import NeuronPDError
 from neuron_pd.launcher.live import live
 from neuron_pd.launcher.preflight import check_topology
 from neuron_pd.launcher.supervisor import Running, Supervisor
-from neuron_pd.launcher.topology import cpu_topology
 from neuron_pd.models import model_dir
 
-MODEL = "tiny"
 THEIRS, OURS = "vLLM's", "ours"
 HITS = 'neuron_pd_proxy_reuse_total{outcome="hit"'
 
@@ -158,23 +157,10 @@ def agrees(row: Mapping[str, Any]) -> bool:
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     script = multi_turn_benchmark(Console(stderr=True).print)
-    port = options.first_port
-    topology = cpu_topology(
-        model_dir(MODEL),
-        served_name=MODEL,
-        max_model_len=8192,
-        kv_cache_gib=1,
-        prefill_prefix_caching=False,
-        proxy_port=port,
-        prefill_port=port + 1,
-        decode_port=port + 2,
-        prefill_side_channel_port=port + 3,
-        decode_side_channel_port=port + 4,
-        run_dir=options.run_dir,
-    )
-    check_topology(topology)
+    engines = topology(options, max_model_len=8192)
+    check_topology(engines)
     with live(Console(stderr=True)) as progress:
-        async with Supervisor(topology, progress) as running:
+        async with Supervisor(engines, progress) as running:
             seen, reused = await hold_all(script, running, options)
     return {
         "turns": rows(seen),
@@ -209,9 +195,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--first-chars", type=int, default=6000, help="of the first message (default: %(default)s)")
     parser.add_argument("--user-chars", type=int, default=400, help="of each later one (default: %(default)s)")
     parser.add_argument("--reply-chars", type=int, default=100, help="of a reply (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found")
-    parser.add_argument("--run-dir", type=Path, default=Path("results/agreement"), help="(default: %(default)s)")
-    parser.add_argument("--first-port", type=int, default=18450, help="and the four above (default: %(default)s)")
+    add_options(parser, "agreement", 18450)
     return parser.parse_args(argv)
 
 
@@ -219,15 +203,10 @@ def main(argv: list[str] | None = None) -> int:
     """Measure; the exit status."""
     options = arguments(argv)
     try:
-        found = asyncio.run(run(options))
+        found = carry_out(run(options), options.json)
     except Unavailable as why:
         sys.stderr.write(f"vLLM's multi-turn benchmark cannot be had: {why}\n")
         return NOT_HERE
-    except NeuronPDError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
     Console().print(report(found))
     sys.stdout.write(json.dumps({name: found[name] for name in ("lost", "read_back", "expected")}) + "\n")
     return 0 if passed(found) else 1

@@ -13,24 +13,20 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from rich.console import Console
 
+from ci.trial import MODEL, add_options, carry_out, topology
 from neuron_pd.bench.client import Outcome, aiohttp, session, stream_chat
 from neuron_pd.bench.provenance import engine_stats
 from neuron_pd.bench.text import words
-from neuron_pd.cli import INTERRUPTED
-from neuron_pd.errors import NeuronPDError
 from neuron_pd.launcher.live import live
 from neuron_pd.launcher.preflight import check_topology
 from neuron_pd.launcher.supervisor import Running, Supervisor
-from neuron_pd.launcher.topology import Topology, cpu_topology
-from neuron_pd.models import model_dir
+from neuron_pd.launcher.topology import Topology
 
-MODEL = "tiny"
 BLOCK_SIZE = 32  # tokens: the smallest that vLLM's CPU attention takes, so that short prompts have many blocks
 DECODE_BLOCKS = 160
 REPLY_TOKENS = 8
@@ -208,33 +204,23 @@ async def blocks_held(prefill_url: str, decode_url: str, token: str | None) -> d
 
 def engines(options: argparse.Namespace) -> Topology:
     """P without a prefix cache, and a D that cannot keep all the conversations that are held at once."""
-    port = options.first_port
-    topology = cpu_topology(
-        model_dir(MODEL),
-        served_name=MODEL,
+    made = topology(
+        options,
         max_model_len=4096,
-        kv_cache_gib=1,
         recompute_threshold=1,
         retention=options.retention,
         decoder_kv_blocks_ttl=PIN_SECONDS,
         extra_args=("--block-size", str(BLOCK_SIZE), "--max-num-seqs", str(options.at_once)),
-        prefill_prefix_caching=False,
-        proxy_port=port,
-        prefill_port=port + 1,
-        decode_port=port + 2,
-        prefill_side_channel_port=port + 3,
-        decode_side_channel_port=port + 4,
-        run_dir=options.run_dir,
     )
     small = ("--num-gpu-blocks-override", str(DECODE_BLOCKS))
-    return replace(topology, decode=replace(topology.decode, extra=(*topology.decode.extra, *small)))
+    return replace(made, decode=replace(made.decode, extra=(*made.decode.extra, *small)))
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    topology = engines(options)
-    check_topology(topology)
+    made = engines(options)
+    check_topology(made)
     with live(Console(stderr=True)) as progress:
-        async with Supervisor(topology, progress) as running:
+        async with Supervisor(made, progress) as running:
             return await hold_all(running, options)
 
 
@@ -248,24 +234,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=16, help="held side by side (default: %(default)s)")
     parser.add_argument("--retention", choices=("lease", "pin"), default="lease")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found")
-    parser.add_argument("--run-dir", type=Path, default=Path("results/random"), help="logs (default: %(default)s)")
-    parser.add_argument("--first-port", type=int, default=18410, help="and the four above (default: %(default)s)")
+    add_options(parser, "random", 18410)
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Hold the conversations; the exit status."""
     options = arguments(argv)
-    try:
-        found = asyncio.run(run(options))
-    except NeuronPDError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    found = carry_out(run(options), options.json)
     sys.stdout.write(json.dumps({**found, "wrong": found["wrong"][:3]}, indent=2) + "\n")
     sys.stdout.write(f"{found['equal']} of {found['turns']} answers equal a cold run's\n")
     return int(bool(found["wrong"]) or any(found["held"].values()))

@@ -12,16 +12,14 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from ci.chaos.parts import Part, Whole, whole
 from ci.chaos.talk import BACK_WITHIN, Talk
 from ci.random_conversations import blocks_held
+from ci.trial import add_options, carry_out
 from neuron_pd.bench.client import session
-from neuron_pd.cli import INTERRUPTED
-from neuron_pd.errors import NeuronPDError
 
 PATIENCE_SECONDS = 120.0  # without a byte: then a request is stuck
 
@@ -93,9 +91,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=4, help="that talk all the while (default: %(default)s)")
     parser.add_argument("--calm", type=float, default=5.0, help="seconds between kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found")
-    parser.add_argument("--run-dir", type=Path, default=Path("results/chaos"), help="logs (default: %(default)s)")
-    parser.add_argument("--first-port", type=int, default=18430, help="and the five above (default: %(default)s)")
+    add_options(parser, "chaos", 18430)
     parser.set_defaults(retention="lease", at_once=8)
     return parser.parse_args(argv)
 
@@ -103,15 +99,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run it; the exit status."""
     options = arguments(argv)
-    try:
-        found = asyncio.run(run(options))
-    except NeuronPDError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    found = carry_out(run(options), options.json)
     sys.stdout.write(json.dumps({**found, "wrong": found["wrong"][:3]}, indent=2) + "\n")
     return 0 if passed(found) else 1
 

@@ -4,30 +4,25 @@ Exit status 1 when ours gave a wrong answer, an error or a wait that idle conver
 """
 
 import argparse
-import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from ci.compare.systems import MODEL, EnginesAlone, Ours, System, Upstream
+from ci.compare.systems import EnginesAlone, Ours, System, Upstream
 from ci.compare.trials import Bench
+from ci.trial import MODEL, add_options, carry_out, topology
 from neuron_pd.bench.client import session
 from neuron_pd.bench.provenance import engine_info, host
 from neuron_pd.bench.target import Endpoints, ruler
-from neuron_pd.cli import INTERRUPTED
-from neuron_pd.errors import NeuronPDError
 from neuron_pd.hosts.packages import vllm_version
 from neuron_pd.launcher.live import live
 from neuron_pd.launcher.preflight import check_topology
 from neuron_pd.launcher.supervisor import Running, Supervisor
-from neuron_pd.launcher.topology import Topology, cpu_topology
-from neuron_pd.models import model_dir
+from neuron_pd.launcher.topology import Topology
 
 DECODE_BLOCKS = 64
 MAX_MODEL_LEN = 4096
@@ -38,17 +33,8 @@ ARTICLE_TTL = 480
 def main(argv: list[str] | None = None) -> int:
     """Run both; the exit status."""
     options = arguments(argv)
-    console = Console(stderr=True)
-    try:
-        found = asyncio.run(compare(options, console))
-    except NeuronPDError as error:
-        console.print(f"error: {error}", markup=False, highlight=False)
-        return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    found = carry_out(compare(options, Console(stderr=True)), options.json)
     show(found, Console(width=110))
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
     for failure in found["failures"]:
         sys.stdout.write(f"FAILED: {failure}\n")
     return int(bool(found["failures"]))
@@ -58,27 +44,24 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m ci.compare", description="Ours and upstream's connector, side by side."
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found")
     parser.add_argument("--lengths", default="1024,3072", help="history, tokens (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="turns a length and leg (default: %(default)s)")
     parser.add_argument(
         "--ttl", type=float, default=30, help="upstream's retention, s (default: %(default)s; its own: 480)"
     )
-    parser.add_argument("--run-dir", type=Path, default=Path("results/compare"), help="logs (default: %(default)s)")
-    parser.add_argument("--first-port", type=int, default=18400, help="and the four above (default: %(default)s)")
+    add_options(parser, "compare", 18400)
     return parser.parse_args(argv)
 
 
 async def compare(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Upstream first, then ours; what was found, and what of it ours must not show."""
-    directory = model_dir(MODEL)
     lengths = [int(text) for text in options.lengths.split(",")]
     found: dict[str, Any] = {"command": ["python", "-m", "ci.compare", *sys.argv[1:]], "ttl_s": options.ttl}
     for name in ("upstream", "ours"):
-        topology = engines(directory, options, name)
-        check_topology(topology)
+        made = engines(options, name)
+        check_topology(made)
         with live(console) as progress:
-            runnable = topology if name == "ours" else EnginesAlone(topology)
+            runnable = made if name == "ours" else EnginesAlone(made)
             async with Supervisor(runnable, progress) as running:
                 console.print(f"{name}: measuring")
                 found[name] = await measure(name, running, lengths, options)
@@ -86,27 +69,18 @@ async def compare(options: argparse.Namespace, console: Console) -> dict[str, An
     return {**found, "host": host(), "failures": failures(found["ours"])}
 
 
-def engines(directory: Path, options: argparse.Namespace, name: str) -> Topology:
+def engines(options: argparse.Namespace, name: str) -> Topology:
     """P that keeps no prefix cache, as in the article; D with 64 blocks; the proxy, which only ours uses."""
-    port = options.first_port
-    topology = cpu_topology(
-        directory,
+    made = topology(
+        options,
         connector="neuron-pd" if name == "ours" else name,
-        served_name=MODEL,
         max_model_len=MAX_MODEL_LEN,
-        kv_cache_gib=1,
-        prefill_prefix_caching=False,
         decoder_kv_blocks_ttl=int(options.ttl),
-        proxy_port=port,
-        prefill_port=port + 1,
-        decode_port=port + 2,
-        prefill_side_channel_port=port + 3,
-        decode_side_channel_port=port + 4,
         run_dir=options.run_dir / name,
     )
     small = ("--num-gpu-blocks-override", str(DECODE_BLOCKS))
-    prefill, decode = (spec.for_vllm(vllm_version()) for spec in (topology.prefill, topology.decode))
-    return replace(topology, prefill=prefill, decode=replace(decode, extra=(*decode.extra, *small)))
+    prefill, decode = (spec.for_vllm(vllm_version()) for spec in (made.prefill, made.decode))
+    return replace(made, prefill=prefill, decode=replace(decode, extra=(*decode.extra, *small)))
 
 
 async def measure(name: str, running: Running, lengths: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:

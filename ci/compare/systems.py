@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from ci.trial import MODEL
 from neuron_pd.bench.client import REUSE_HEADER, Outcome, aiohttp, stream_chat
 from neuron_pd.bench.stream import error_text
 from neuron_pd.core.transfer import first_leg
 from neuron_pd.launcher.topology import Child, Topology
 
-MODEL = "tiny"
 REPLY_TOKENS = 8
 Messages = list[dict[str, str]]
 

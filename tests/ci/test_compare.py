@@ -7,7 +7,6 @@ from rich.console import Console
 
 from ci.compare.__main__ import arguments, engines, failures, show
 from ci.compare.systems import EnginesAlone
-from neuron_pd.models import model_dir
 
 SIDE: dict[str, Any] = {
     "lengths": {"1024": {"off": {"prefill_ms": 800, "ttft_ms": 900}, "on": {"prefill_ms": 200, "ttft_ms": 300}}},
@@ -21,9 +20,8 @@ def test_both_systems_have_the_same_engines_but_for_the_connector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEURON_PD_CONTROL_TOKEN", "token")
-    directory = model_dir("tiny")
     options = arguments(["--run-dir", str(tmp_path)])
-    ours, upstream = (engines(directory, options, name) for name in ("ours", "upstream"))
+    ours, upstream = (engines(options, name) for name in ("ours", "upstream"))
     assert len(ours.stages()) == 2
     assert len(EnginesAlone(upstream).stages()) == 1  # no proxy
     for one, other in ((ours.prefill, upstream.prefill), (ours.decode, upstream.decode)):
