@@ -4,9 +4,10 @@ import errno
 import socket
 from typing import Final
 
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-# Addresses that mean something on an engine's own machine only.
-NOWHERE: Final = (*LOOPBACK, "0.0.0.0", "::", "*", "")
+HERE: Final = "127.0.0.1"
+LOOPBACK: Final = (HERE, "localhost", "::1")
+EVERYWHERE: Final = ("0.0.0.0", "::", "*")  # to listen on, and no address to connect to
+NOWHERE: Final = (*LOOPBACK, *EVERYWHERE, "")  # what means something on an engine's own machine only
 REFUSED: Final = "refused"
 SECONDS: Final = 3.0
 

@@ -27,7 +27,8 @@ def test_the_pages_commands_do_what_they_say(command: str, shell: Shell) -> None
     program(tools)
     (tools / "journalctl").write_text(f"#!/bin/sh\ncat {run}/*.log\n")
     (tools / "journalctl").chmod(0o755)
-    environment = {**shell.environment, "PATH": f"{tools}:{shell.environment['PATH']}"}
+    kinds = {"NEURON_PD_DOCTOR_INSTANCE": "cpu", "NEURON_PD_REPORT_INSTANCE": "cpu"}  # whatever this machine is
+    environment = {**shell.environment, **kinds, "PATH": f"{tools}:{shell.environment['PATH']}"}
     # Nobody is on that port, and what is followed has an end.
     line = command.replace(":8000", f":{free_port()}").replace(" --follow", "")
     done = subprocess.run(

@@ -25,7 +25,7 @@ def test_one_archive_without_secrets(shell: Shell) -> None:
     (state / "control-token").write_text("tok-of-this-user\n")
     (run / "decode.log").write_text("INFO 11-30 10:59:38 [x.py:1] tok-of-this-user, client-key, vllm's-key\n")
     out = shell.home / "mine.tar.gz"
-    argv = ("report", "--role", "proxy", "--api-key-env", "MINE", "--out", str(out))
+    argv = ("report", "--instance", "cpu", "--role", "proxy", "--api-key-env", "MINE", "--out", str(out))
     result = shell.run(*argv, MINE="client-key", VLLM_API_KEY="vllm's-key", FI_PROVIDER="efa")
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"{out}\n"

@@ -44,6 +44,8 @@ class Machine:
     def __init__(self, place: Path, instance: str) -> None:
         self.instance, self.root, self.tools = instance, place / "root", place / "tools"
         sysfs(self.root, instance)
+        for name in ("fi_info", "neuron-ls", "nvidia-smi", "chronyc"):  # whatever this machine itself has
+            self.tool(name, "exit 1")
         install(self.tools, instance)
         self.packages: dict[str, str] = {**(NEURON_VERSIONS if instance.startswith(("trn", "inf")) else VERSIONS)}
         self.metadata = METADATA
@@ -76,10 +78,6 @@ class Machine:
         self.tools.mkdir(parents=True, exist_ok=True)
         (self.tools / name).write_text(f"#!/bin/sh\n{script}\n")
         (self.tools / name).chmod(0o755)
-
-    def without_tool(self, name: str) -> None:
-        """Neither here nor, for this machine, on the test's own."""
-        self.tool(name, "exit 127")
 
     def find(self, name: str) -> Distribution:
         if name not in self.packages:

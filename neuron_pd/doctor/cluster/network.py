@@ -5,7 +5,7 @@ from typing import Final
 
 from neuron_pd.doctor.cluster.place import Cluster, Engine
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe, warning
-from neuron_pd.doctor.reach import LOOPBACK, NOWHERE, SECONDS, reach
+from neuron_pd.doctor.reach import EVERYWHERE, HERE, LOOPBACK, SECONDS, reach
 
 SKEW_SECONDS: Final = 2.0  # HTTP dates count whole seconds
 GROUP: Final = "a security group that allows all traffic from and to itself"
@@ -14,18 +14,20 @@ GROUP: Final = "a security group that allows all traffic from and to itself"
 @probe("Cluster", "side channels", f"give `launch --prefill-host` and `--decode-host` the nodes' addresses; {GROUP}")
 def side_channels(cluster: Cluster) -> Iterable[Finding]:
     """the address of every engine's side channel: no localhost where the engines are on several hosts, and reachable"""
-    hosts = {engine.host for engine, _ in cluster.known}
-    apart = len(hosts - set(LOOPBACK)) > 1
+    hosts = {HERE if engine.host in LOOPBACK else engine.host for engine in cluster.engines}
     for engine, info in cluster.known:
         host, option = info.side_channel_host, f"give `launch --{engine.role}-host` this node's own address"
         if not host:
             yield not_applicable("this version does not say where its side channel is", engine.name)
-        elif host in NOWHERE and (apart or host not in LOOPBACK):
-            yield failed(f"its side channel is on {host}, where no other host reaches it", option, engine.name)
-        elif host in LOOPBACK and not hosts <= set(LOOPBACK):
-            yield ok(f"on {host}: all engines are on {engine.host}", engine.name)
-        else:
+        elif host in EVERYWHERE:
+            seen = f"its side channel is on {host}: only our proxy puts {engine.host} in the place of that"
+            yield warning(seen, option, engine.name)
+        elif host not in LOOPBACK or hosts == {HERE}:
             yield _channels(engine, host, info.side_channel_port, option, cluster.seconds)
+        elif len(hosts) > 1:
+            yield failed(f"its side channel is on {host}, where no other host reaches it", option, engine.name)
+        else:
+            yield ok(f"on {host}: all engines are on {engine.host}", engine.name)
 
 
 @probe("Cluster", "clocks", "keep them by NTP: `sudo timedatectl set-ntp true`")

@@ -19,9 +19,11 @@ from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe
 
 COMPLETIONS: Final = "/v1/completions"
 TURN: Final = "x-neuron-pd-turn"
+LAST: Final = {"X-Neuron-PD-Session": "end"}  # nothing is kept of the conversation after its second turn
 # Ordinary tokens of any vocabulary: special ones are among the first or the last.
 TOKENS: Final = range(300, 1000)
 NEW_TOKENS: Final = 16
+LONGEST_REPLY: Final = 2048  # tokens; a threshold above it is reported by P as what it is
 UNKNOWN_BLOCK: Final = 128  # tokens; the greatest that vLLM's platforms use by default
 
 
@@ -42,7 +44,7 @@ class Sizes:
         block = max((info.block_size for _, info in cluster.known), default=UNKNOWN_BLOCK)
         thresholds = [info.kv_recompute_threshold for _, info in cluster.known]
         threshold = max([size for size in thresholds if isinstance(size, int)] or [DEFAULT_RECOMPUTE_THRESHOLD])
-        return cls(prompt=2 * block, reply=block + threshold)
+        return cls(prompt=2 * block, reply=min(block + threshold, LONGEST_REPLY))
 
 
 @probe("Cluster", "reuse", "the line of its reason; see also the engines above")
@@ -69,7 +71,7 @@ def _two_turns(cluster: Cluster) -> Mapping[str, str]:
     first = _complete(cluster, {**fields, "prompt": prompt, "max_tokens": sizes.reply})
     reply = _reply(first)
     longer = [*prompt, *reply, *random.choices(TOKENS, k=NEW_TOKENS)]
-    second = _complete(cluster, {**fields, "prompt": longer, "max_tokens": 1})
+    second = _complete(cluster, {**fields, "prompt": longer, "max_tokens": 1}, LAST)
     said = second.headers.get(TURN)
     if said is None:
         what = "the proxy does not say how the turn was served: P gave no report"
@@ -96,23 +98,24 @@ def _model(cluster: Cluster) -> str:
         raise SelfTestFailed(f"/v1/models answers {answer.status} and names no model", "see the proxy's log") from None
 
 
-def _complete(cluster: Cluster, body: dict[str, Any]) -> Answer:
-    answer = _asked(cluster, COMPLETIONS, body, cluster.self_test_seconds)
+def _complete(cluster: Cluster, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
+    answer = _asked(cluster, COMPLETIONS, body, cluster.self_test_seconds, headers)
     if answer.status == 200:
         return answer
     said = answer.json()
     error = said.get("error") if isinstance(said, dict) else None
     message = " ".join(str(error.get("message", "") if isinstance(error, dict) else error or "").split())[:200]
-    fix = (
-        "give a client's key: --api-key-env" if answer.status in (401, 403) else "see the proxy's and the engines' logs"
-    )
+    denied = answer.status in (401, 403)
+    fix = "name the variable with a client's key: --api-key-env" if denied else "see the proxy's and the engines' logs"
     raise SelfTestFailed(f"a turn through the proxy fails with {answer.status}: {message}", fix)
 
 
-def _asked(cluster: Cluster, path: str, body: Any, seconds: float) -> Answer:
+def _asked(cluster: Cluster, path: str, body: Any, seconds: float, headers: Mapping[str, str] | None = None) -> Answer:
     assert cluster.proxy is not None
     try:
-        return ask(cluster.proxy, path, body=body, headers=cluster.keys.for_proxy(), seconds=seconds)
+        return ask(
+            cluster.proxy, path, body=body, headers={**cluster.keys.for_proxy(), **(headers or {})}, seconds=seconds
+        )
     except CannotReach as error:
         raise SelfTestFailed(f"the proxy gives no answer to {path}: {error}", "see the proxy's log") from error
 

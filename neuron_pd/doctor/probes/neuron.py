@@ -35,11 +35,7 @@ def devices(site: Site) -> Finding:
     return ok(f"{len(found)} × {hardware.chip}, as a {site.instance.name} has")
 
 
-@probe(
-    "Neuron",
-    "Neuron cores",
-    LOGICAL,
-)
+@probe("Neuron", "Neuron cores", LOGICAL)
 def cores(site: Site) -> Finding:
     """logical cores (LNC), against the number that the instance's profile cuts slices from"""
     found, hardware = sum(device.cores for device in site.machine.neuron), site.instance.hardware

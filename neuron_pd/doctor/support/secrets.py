@@ -9,15 +9,17 @@ from urllib.parse import quote, quote_plus
 
 MARK: Final = "[removed]"
 SHORTEST: Final = 4  # characters; a shorter value would take half of every text with it
-NAME: Final = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(^|_)(API_?|ACCESS_?|PRIVATE_?)?KEY|AUTH")
+NAME: Final = re.compile(
+    r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(^|_)(API_?|ACCESS_?|PRIVATE_?)?KEY|(^|_)AUTH(_|$)"
+)
 # Variables that say where a secret is, and are none.
 PLACE: Final = re.compile(r"_(FILE|PATH|DIR|ENV|URL|SOCK)$")
 WORD: Final = r"(?:api[-_]?keys?|secret|passw(?:or)?d|(?:control|auth|access|hf|session)[-_]token|x-neuron-pd-token)"
 SHAPES: Final = (
     re.compile(r"(?P<keep>\b(?:bearer|basic)\s+)[^\s\"',;]+", re.IGNORECASE),
-    re.compile(rf"(?P<keep>--[\w-]*{WORD}(?![-\w])[ =]\s*)(?:\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE),
-    re.compile(rf"(?P<keep>[\"']?[\w-]*{WORD}[\"']?\s*[:=]\s*\[?\s*[\"'])[^\"']*", re.IGNORECASE),
-    re.compile(rf"(?P<keep>\b[\w-]*{WORD}\s*[:=]\s*)[^\s\"',\[{{]+", re.IGNORECASE),
+    re.compile(rf"(?P<keep>--[\w-]{{0,40}}{WORD}(?![-\w])[ =]\s*)(?:\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE),
+    re.compile(rf"(?P<keep>{WORD}[\"']?\s*[:=]\s*\[?\s*[\"'])[^\"']*", re.IGNORECASE),
+    re.compile(rf"(?P<keep>{WORD}\s*[:=]\s*)[^\s\"',\[{{]+", re.IGNORECASE),
     re.compile(r"(?P<keep>\w://[^\s/:@]*:)[^\s/@]+(?=@)"),
     re.compile(r"(?P<keep>)\b(?:npd-|sk-|hf_|ghp_|AKIA)[\w-]{16,}"),
 )
@@ -27,7 +29,8 @@ class Secrets:
     """`without(text)` is the text with a mark for every secret in it."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        spellings = {spelling for value in values if len(value) >= SHORTEST for spelling in _spellings(value)}
+        plain = {text for value in values for text in (value, value.strip()) if len(text) >= SHORTEST}
+        spellings = {spelling for text in plain for spelling in _spellings(text)}
         longest_first = sorted(spellings, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 

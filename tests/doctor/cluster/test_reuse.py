@@ -14,7 +14,7 @@ from neuron_pd.doctor.findings import Finding, Verdict
 from tests.core.test_control import INFO
 from tests.doctor.cluster.clusters import examined
 from tests.proxy import conftest as proxies
-from tests.proxy.conftest import pytest_asyncio_loop_factories, running
+from tests.proxy.conftest import pytest_asyncio_loop_factories, running, until
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
@@ -33,6 +33,7 @@ async def test_the_second_turn_goes_on_from_the_first() -> None:
         first, second = (request.body for request in cluster.decode.generated)
         assert second["prompt"][: len(first["prompt"]) + 20] == [*first["prompt"], *[ord("x")] * 20]
         assert first["max_tokens"] == 16 + 64  # a block and the threshold
+        await until(lambda: not cluster.decode.records)  # nothing is kept of the conversation
         await outcome(cluster)
         assert cluster.decode.generated[2].body["prompt"] != first["prompt"]
 

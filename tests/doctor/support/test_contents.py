@@ -27,8 +27,14 @@ def test_what_tools_and_kernel_say(tmp_path: Path) -> None:
     files = contents.machine(machine.site())
     assert "rdmap47s0" in files["machine/fi_info.txt"]
     assert json.loads(files["machine/neuron-ls.json"])
-    assert files["machine/nvidia-smi.txt"] == "not installed\n"
+    assert files["machine/nvidia-smi.txt"] == ""
     assert "Max locked memory" in files["machine/proc-self-limits"]
+
+
+def test_tools_that_are_not_installed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "trn2.48xlarge")
+    machine.environ["PATH"] = "/nowhere"
+    assert contents.machine(machine.site())["machine/nvidia-smi.txt"] == "not installed\n"
 
 
 def test_a_cluster() -> None:
