@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +55,30 @@ def test_what_up_runs_here_is_found_by_itself(cluster: Cluster) -> None:
     assert of(findings, "NIXL backend")[0]["verdict"] == "ok"
     assert of(findings, "reuse")[0]["verdict"] == "ok"
     assert of(findings, "EFA devices")[0]["verdict"] == "not applicable"
+
+
+def test_the_logs_of_what_runs_here(cluster: Cluster) -> None:
+    """Found by themselves: the turn as P and the proxy write it; the doctor's own conversation stays unnamed."""
+    doctor("--url", cluster.proxy)
+    done = subprocess.run([*CLI, "logs", "--read-backs"], capture_output=True, text=True, check=True, timeout=60)
+    sources = [line.split()[2] for line in done.stdout.splitlines()]
+    assert {"prefill", "proxy"} <= set(sources)
+    named = subprocess.run([*CLI, "logs", "--grep", "neuron-pd-doctor"], capture_output=True, text=True, check=True)
+    assert named.stdout == ""
+
+
+def test_a_report_of_what_runs_here(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "report.tar.gz"
+    command = [*CLI, "report", "--url", cluster.proxy, "--no-self-test", "--out", str(out)]
+    environment = {**os.environ, "NEURON_PD_CONTROL_TOKEN": TOKEN}
+    subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
+    with tarfile.open(out) as archive:
+        texts = {entry.name: archive.extractfile(entry) for entry in archive}
+        read = {name.partition("/")[2]: file.read().decode() for name, file in texts.items() if file is not None}
+    assert {"doctor.json", "cluster.json", "logs/prefill.log", "logs/decode.log", "logs/proxy.log"} <= set(read)
+    engines = json.loads(read["cluster.json"])["engines"]
+    assert [engine["info"]["role"] for engine in engines] == ["prefill", "decode"]
+    assert all(TOKEN not in text for text in read.values())
 
 
 def test_a_wrong_token(cluster: Cluster) -> None:
