@@ -60,7 +60,9 @@ class Generate:
         self.body = self._sent = body
         self._raw: bytes | None = raw if as_sent else None
         if not CLIENT_ONLY.isdisjoint(body):
-            self._sent = {name: value for name, value in body.items() if name not in CLIENT_ONLY}
+            self._sent = dict(body)
+            for name in CLIENT_ONLY:
+                self._sent.pop(name, None)
             self._raw = None  # to be written anew
         self.stream = body.get("stream") is True
 

@@ -81,7 +81,7 @@ class PrefillFailed(Exception):
 
 def answer_headers(response: Response) -> list[Header]:
     """What the client is told of the engine's headers."""
-    return forwardable(response.headers)
+    return forwardable(response)
 
 
 def new_handle(mark: str | None = None) -> str:
@@ -113,13 +113,12 @@ class Legs:
 
     def headers(self, request: Request) -> list[Header]:
         """What an engine is told of the client's headers."""
-        return [*forwardable(request.headers, self._stays), *self._key]
+        return [*forwardable(request, self._stays), *self._key]
 
     def _leg_lines(self, request: Request, extra: Sequence[Header]) -> bytes:
         lines = request.engine_lines
         if lines is None:
-            headers = forwardable(request.headers, self._leg_stays)
-            lines = request.engine_lines = header_lines(headers) + self._own
+            lines = request.engine_lines = header_lines(forwardable(request, self._leg_stays)) + self._own
         return lines + header_lines(extra) if extra else lines
 
     async def acquire(self, engine: Engine, handle: str, extra: Sequence[Header] = ()) -> Lease | str:

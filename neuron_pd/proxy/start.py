@@ -185,38 +185,43 @@ class Starter:
     # ---- P's part
 
     async def _prefill_on(self, prefill: Engine, decode: Engine, lease: Lease | None) -> Start:
-        self.account.phase, began = "prefill", now()
+        account, nbytes = self.account, len(self.request.body)
+        account.phase, began = "prefill", now()
         body = self.call.for_prefill(first_leg(lease.params if lease else None))
         held = lease.tokens if lease else self._local(prefill)
-        weight = max(1, self.ways.tokens(len(self.request.body)) - held)
-        ranks = self._last_rank(prefill)
+        weight = max(1, self.ways.tokens(nbytes) - held)
         unread = lease
         prefill.begin(weight)
         try:
-            with self.account.span.leg("prefill") as span, self.legs.keeping(lease):
+            with account.span.leg("prefill") as span, self.legs.keeping(lease):
                 span.at(prefill)
-                extra = (*ranks, *span.headers)
+                extra = (*self._last_rank(prefill), *span.headers)
                 answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None, extra=extra)
-            if answer.report is not None and answer.report.reused > 0:
+            report = answer.report
+            if report is not None and report.reused > 0:
                 unread = None  # P has read it, and D was told
         finally:
             prefill.end(weight)
             if unread is not None:
                 self.legs.release(unread)
         prefill.without_params = answer.params is None
-        self.account.offered = lease is not None
-        seconds = self.account.prefilled(began, answer)
-        if answer.report is not None:
-            self.ways.prefilled(prefill.meters, answer.report, len(self.request.body), seconds)
-        at_home = lease is not None and lease.engine is decode
-        ranks = _rank(decode, lease.params) if lease is not None and at_home else ()
-        tokens, verified = (answer.report.prompt, answer.report.verified) if answer.report is not None else (0, 0)
-        lacking = tokens - verified if at_home else tokens
+        account.offered = lease is not None
+        seconds = account.prefilled(began, answer)
+        tokens = lacking = 0
+        if report is not None:
+            self.ways.prefilled(prefill.meters, report, nbytes, seconds)
+            tokens = lacking = report.prompt
+        ranks: tuple[Header, ...] = ()
+        if lease is not None and lease.engine is decode:
+            ranks = _rank(decode, lease.params)
+            lacking -= report.verified if report is not None else 0
         return Start(answer, ranks=ranks, prefill=prefilled_at(answer), tokens=tokens, lacking=lacking)
 
     def _last_rank(self, prefill: Engine) -> tuple[Header, ...]:
         """The rank of this P that served the last turn."""
-        url, _, rank = self.known.prefill.partition("#") if self.known else ("", "", "")
+        if self.known is None:
+            return ()
+        url, _, rank = self.known.prefill.partition("#")
         return ((RANK_HEADER, rank.encode()),) if rank and url == prefill.url and len(prefill.ranks) > int(rank) else ()
 
 
@@ -234,5 +239,7 @@ def _rank(engine: Engine, params: Mapping[str, Any]) -> tuple[Header, ...]:
 
 def _rank_of(engine: Engine, params: Mapping[str, Any]) -> int | None:
     """The data-parallel rank that transfer parameters come from; None where there is one rank only."""
+    if len(engine.ranks) < 2:
+        return None
     engine_id = params.get("remote_engine_id")
-    return engine.ranks.index(engine_id) if len(engine.ranks) > 1 and engine_id in engine.ranks else None
+    return engine.ranks.index(engine_id) if engine_id in engine.ranks else None

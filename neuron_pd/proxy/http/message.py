@@ -9,7 +9,7 @@ UpstreamError             no complete response; `sent`: the request may have rea
 
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 from neuron_pd.errors import EngineUnavailable, UsageError
@@ -160,9 +160,17 @@ def header_lines(headers: Iterable[Header]) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-def forwardable(headers: list[Header], without: frozenset[bytes] = HOP_BY_HOP) -> list[Header]:
+class Message(Protocol):
+    """A request or a response."""
+
+    headers: list[Header]
+
+    def get(self, name: bytes) -> bytes | None: ...
+
+
+def forwardable(message: Message, without: frozenset[bytes] = HOP_BY_HOP) -> list[Header]:
     """The end-to-end headers: none of `without`, which holds the hop-by-hop ones, nor those that `Connection` names."""
-    for name, value in headers:
-        if name == b"connection":
-            without = without.union([token.strip().lower() for token in value.split(b",")])
-    return [header for header in headers if header[0] not in without]
+    if message.get(b"connection") is not None:
+        named = b",".join([value for name, value in message.headers if name == b"connection"])
+        without = without.union([token.strip().lower() for token in named.split(b",")])
+    return [header for header in message.headers if header[0] not in without]

@@ -20,48 +20,29 @@ class Response:
     The body is taken by exactly one of `pipe` (each piece to a function, as it arrives), `read` (all of it) or
     iteration. Until then, and while iterating, at most about `HIGH_WATER` bytes wait in memory: the connection stops
     reading. `close` breaks an incomplete response off, and its connection with it. `received`: a byte of it arrived.
+    `get` answers the last of repeated headers.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_buffered",
-        "_connection",
-        "_done",
-        "_error",
-        "_full",
-        "_loop",
-        "_sink",
-        "_stopped",
-        "_waiter",
-        "head",
-        "headers",
-        "received",
-        "status",
-        "unfit",
-    )
+    status = 0
+    received = False
+    unfit = False
+    _buffered = 0
+    _full = False
+    _stopped = False
+    _sink: Sink | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _done = False
+    _error: Exception | None = None
 
     def __init__(self, connection: "Connection", loop: asyncio.AbstractEventLoop) -> None:
         self.head: asyncio.Future[None] = loop.create_future()
-        self.status = 0
         self.headers: list[Header] = []
-        self.received = False
-        self.unfit = False
         self._loop = loop
         self._connection: Connection | None = connection
         self._buffer: list[bytes] = []
-        self._buffered = 0
-        self._full = False
-        self._stopped = False
-        self._sink: Sink | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._done = False
-        self._error: Exception | None = None
 
     def get(self, name: bytes) -> bytes | None:
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        return self._map.get(name)
 
     @property
     def complete(self) -> bool:
@@ -134,6 +115,7 @@ class Response:
 
     def begin(self, status: int) -> None:
         self.status = status
+        self._map = dict(self.headers)
         if not self.head.done():
             self.head.set_result(None)
 
