@@ -4,6 +4,7 @@ The quotes of a reply's own text are escaped, so the pattern of a finish matches
 """
 
 import re
+from itertools import groupby
 from typing import Any, Protocol
 
 import orjson
@@ -111,25 +112,34 @@ def merged(stream: bytes) -> bytes:
     out: list[bytes] = []
     texts: list[bytes] = []
     before = after = b"\n\n"  # begins and ends no event
-    start = end = 0
+    start, end, least = 2, -2, 4
     for event in stream.split(b"\n\n"):
-        if event.startswith(before) and event.endswith(after):
-            text = event[start:end]
-            if b'"' not in text and not text.endswith(b"\\") and len(text) == len(event) - start + end:
-                texts.append(text)
-                continue
-        if texts:
-            out.append(before + b"".join(texts) + after)
-            texts.clear()
+        if event.startswith(before) and event.endswith(after) and len(event) >= least:
+            texts.append(event[start:end])
+            continue
+        out += _run(before, texts, after)
+        texts = []
         if found := _TEXT.search(event):
             before, after = event[: found.start(1)], event[found.end(1) :]
-            start, end = len(before), -len(after)
+            start, end, least = len(before), -len(after), len(before) + len(after)
             texts.append(found[1])
         else:
             out.append(event)
-    if texts:
-        out.append(before + b"".join(texts) + after)
+    out += _run(before, texts, after)
     return b"\n\n".join(out)
+
+
+def _run(before: bytes, texts: list[bytes], after: bytes) -> list[bytes]:
+    """Events around these texts, as few as can be: what has a quote in it may be more than a text."""
+    if not texts:
+        return []
+    whole = b"".join(texts)
+    if b'"' not in whole and (b"\\" not in whole or not any(text.endswith(b"\\") for text in texts)):
+        return [before + whole + after]
+    out: list[bytes] = []
+    for apart, group in groupby(texts, lambda text: b'"' in text or text.endswith(b"\\")):
+        out += [before + text + after for text in (group if apart else (b"".join(group),))]
+    return out
 
 
 def parse_events(stream: bytes) -> list[Any]:
