@@ -140,10 +140,10 @@ print(package.parent / f".{package.name}.mesonpy.libs" / "plugins" / "libplugin_
   [[ -z $missing ]] || fail "NIXL's LIBFABRIC plugin lacks $(tr '\n' ' ' <<<"$missing")"
 }
 
-# One path for units and people, whichever Python it is; programs of vLLM are found beside it.
+# One path for units and people, whichever Python it is; programs of vLLM are found where pip puts them.
 program() {
   local beside
-  beside=$(dirname "$python")
+  beside=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))') # not always beside the interpreter
   mkdir -p "$home/bin"
   ln -sf "$beside/neuron-pd" "$home/bin/neuron-pd"
   if $container; then return; fi

@@ -18,6 +18,7 @@ PYTHON = f"""
 case "$*" in
   *"pip --quiet list"*) echo torch==2.9.0+neuron ;;
   *" nixl=="*) mkdir -p {Path(PLUGIN).parent}; echo plugin > {PLUGIN} ;;
+  *get_path*) case $0 in /usr/bin/*) echo /usr/local/bin ;; *) echo "${{0%/*}}" ;; esac ;; # as Debian has it
   *"import nixl, pathlib"*) echo {PLUGIN} ;;
   *"import nixl"*) [ -f {PLUGIN} ] ;;
   *--target*) mkdir -p /opt/neuron-pd/cuda-runtime/nvidia/cuda_runtime/lib
@@ -57,7 +58,7 @@ def machine(place: Path) -> BareRoot:
     bare.recorder("cc", CC)
     bare.recorder("curl", 'while [ "$1" != --output ]; do shift; done; cat /efa.tar.gz > "$2"')
     bare.recorder("python3", PYTHON)
-    bare.recorder("neuron-pd", "echo neuron-pd, version 0.1.0")
+    bare.recorder("/usr/local/bin/neuron-pd", "echo neuron-pd, version 0.1.0")
     installer(bare)
     return bare
 

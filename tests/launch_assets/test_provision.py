@@ -86,7 +86,7 @@ def test_a_container_gets_no_driver_no_limits_and_no_units(root: BareRoot) -> No
     assert "efa_installer.sh -y -g --skip-kmod --skip-limit-conf --no-verify" in record
     assert not [line for line in record if line.startswith(("systemctl", "cc"))]
     assert not (root.place / "etc/systemd/system").exists()
-    assert (root.place / PROGRAM.lstrip("/")).readlink() == Path("/usr/bin/neuron-pd")
+    assert (root.place / PROGRAM.lstrip("/")).readlink() == Path("/usr/local/bin/neuron-pd")
 
 
 def test_the_cpu_container_has_the_tiny_model_where_clusters_look_for_it(root: BareRoot) -> None:
