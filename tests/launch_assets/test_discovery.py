@@ -70,6 +70,13 @@ def test_it_may_see_pods_and_reaches_its_store() -> None:
     assert allowed["podSelector"]["matchLabels"].items() <= labels.items()
 
 
+def test_no_services_name_becomes_an_options_variable() -> None:
+    """A Service neuron-pd-proxy would set NEURON_PD_PROXY_PORT=tcp://10.1.2.3:8000 in each pod."""
+    pods = [one["spec"]["template"]["spec"] for one in manifest("neuron-pd") if one["kind"] == "Deployment"]
+    assert len(pods) == 4
+    assert all(pod["enableServiceLinks"] is False for pod in pods)
+
+
 def test_it_drains_for_less_time_than_its_pod_has() -> None:
     documents = manifest("qwen")
     pod = of(documents, "Deployment", "proxy")["spec"]["template"]["spec"]

@@ -1,5 +1,6 @@
 """The programs that read the files of launch/: from the path, or out of a Python package that ships them."""
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,8 @@ def helm() -> str:
 
 @cache
 def _packaged_helm() -> str | None:
+    if platform.machine() != "x86_64":
+        return None
     try:
         (layer,) = [file for file in files(HELM_PACKAGE) or () if file.name.endswith(".jsii.tgz")]
     except (PackageNotFoundError, ValueError):

@@ -1,4 +1,5 @@
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -69,9 +70,13 @@ def test_any_words(words: list[str], parsed: Words) -> None:
 )
 def test_systemd_accepts_the_unit(given_: dict[str, Any], tmp_path: Path) -> None:
     spec = engine("trn2.48xlarge", model="Qwen/Qwen3-8B", **given_)
-    path = tmp_path / f"neuron-pd-{spec.name}.service"
-    path.write_text(unit(spec))
-    result = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)
+    text = systemd([spec])
+    names = re.findall(r"^# /etc/systemd/system/(\S+)$", text, re.MULTILINE)
+    assert names == [f"neuron-pd-{spec.name}.service", "neuron-pd.target"]
+    for name, body in zip(names, re.split(r"^# /etc/systemd/system/\S+$", text, flags=re.MULTILINE)[1:], strict=True):
+        (tmp_path / name).write_text(body)
+    paths = [tmp_path / name for name in names]
+    result = subprocess.run(["systemd-analyze", "verify", *paths], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 
 

@@ -9,6 +9,7 @@ from neuron_pd.launcher.formats.kubernetes.services import CLUSTER_ENV
 Object = dict[str, Any]
 
 ROLE: Final = "neuron-pd/role"  # what `neuron-pd proxy --kubernetes` looks for
+SERVING: Final = ("startupProbe", "readinessProbe", "livenessProbe", "ports")
 
 
 def role_objects(name: str, role: str, values: Values) -> list[Object]:
@@ -96,7 +97,7 @@ def _group(name: str, role: str, values: Values, head: dict[str, str]) -> Object
 
 
 def _template(component: str, values: Values, labels: dict[str, str], changed: Values) -> Object:
-    """A worker answers no probes: it has no API server."""
+    """A group's other pods differ in `changed`, and serve nothing: they have no API server."""
     container = {
         "name": component,
         "image": values["image"],
@@ -105,11 +106,8 @@ def _template(component: str, values: Values, labels: dict[str, str], changed: V
         **changed,
     }
     if changed:
-        container = {key: value for key, value in container.items() if key not in PROBES}
+        container = {key: value for key, value in container.items() if key not in SERVING}
     return {"metadata": {"labels": labels}, "spec": {**values["pod"], "containers": [container]}}
-
-
-PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe", "ports")
 
 
 def _account(name: str) -> Iterator[Object]:

@@ -32,6 +32,8 @@ SMALL_HOST_GIB: Final = 128  # where the catalogue does not know better
 CPU_GIB: Final = 8  # a server and the weights of an embedded model, beside the KV
 RESOURCES: Final = {"cuda": "nvidia.com/gpu", "neuron": "aws.amazon.com/neuron", "neuron-nxd": "aws.amazon.com/neuron"}
 
+# Kubernetes would set NEURON_PD_PROXY_PORT=tcp://… for a Service of that name, which is an option's variable too.
+NO_SERVICE_LINKS: Final = {"enableServiceLinks": False}
 READY_SECONDS: Final = 1800  # weights are loaded, graphs compiled
 PROBE_SECONDS: Final = 10
 DEAD_AFTER: Final = 6  # failed probes
@@ -55,7 +57,7 @@ def role_values(spec: ServeSpec, replicas: int) -> Values:
 
 
 def _pod(spec: ServeSpec) -> Values:
-    pod: Values = {"terminationGracePeriodSeconds": DRAIN_SECONDS + STOP_SECONDS}
+    pod: Values = {"terminationGracePeriodSeconds": DRAIN_SECONDS + STOP_SECONDS, **NO_SERVICE_LINKS}
     if spec.instance.hardware is not None:
         pod["nodeSelector"] = {"node.kubernetes.io/instance-type": spec.instance.name}
     if spec.request.own_host is not None:

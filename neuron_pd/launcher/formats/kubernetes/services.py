@@ -5,7 +5,13 @@ from typing import Final
 from neuron_pd.core.control import TOKEN_FILE_ENV
 from neuron_pd.launcher.cluster import Cluster
 from neuron_pd.launcher.formats.container import TOKEN_PATH
-from neuron_pd.launcher.formats.kubernetes.pods import DRAIN_SECONDS, PROBE_SECONDS, Values, token_volume
+from neuron_pd.launcher.formats.kubernetes.pods import (
+    DRAIN_SECONDS,
+    NO_SERVICE_LINKS,
+    PROBE_SECONDS,
+    Values,
+    token_volume,
+)
 from neuron_pd.launcher.proxying import ProxyCommand
 
 CLUSTER_ENV: Final = "NEURON_PD_CLUSTER"  # the cluster's name in the proxy's pod; the objects around the values set it
@@ -37,7 +43,11 @@ def proxy_values(cluster: Cluster) -> Values:
         "replicas": cluster.proxies,
         "image": cluster.proxy_image,
         "ports": {"http": cluster.proxy_port},
-        "pod": {"terminationGracePeriodSeconds": ENDPOINT_SECONDS + DRAIN_SECONDS + 10, "volumes": [volume]},
+        "pod": {
+            "terminationGracePeriodSeconds": ENDPOINT_SECONDS + DRAIN_SECONDS + 10,
+            **NO_SERVICE_LINKS,
+            "volumes": [volume],
+        },
         "container": {
             "command": argv[:1],
             "args": argv[1:],
@@ -60,7 +70,7 @@ def redis_values() -> Values:
         "replicas": 1,
         "image": REDIS_IMAGE,
         "ports": {"redis": REDIS_PORT},
-        "pod": {},
+        "pod": NO_SERVICE_LINKS,
         "container": {
             "command": ["valkey-server"],
             "args": ["--port", str(REDIS_PORT), *keep_nothing],
