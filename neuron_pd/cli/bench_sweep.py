@@ -16,6 +16,7 @@ from rich.console import Console
 from neuron_pd.cli import INTERRUPTED
 from neuron_pd.cli.values import base_url, numbers, token_counts
 from neuron_pd.errors import EngineError, UsageError
+from neuron_pd.hosts.addresses import HERE, PROXY_PORT
 
 if TYPE_CHECKING:
     from neuron_pd.bench.records import Cell, Record, RecordWriter
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 LEGS = {"both": ("off", "on"), "on": ("on",), "off": ("off",)}
 PRESETS = ("article",)
-PROXY_PORT = 8000
 OWN_LENGTHS_ROOM = 16384  # tokens that the engines make room for, where a file says how long its conversations are
-DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_URL = f"http://{HERE}:{PROXY_PORT}"
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Session:
 @click.option("--emulate-link", "links", metavar="RATE,...",
               help="Start P and D joined by a link of each rate, such as 1gbit. Needs root.")  # fmt: skip
 @click.option("--recompute-threshold", "threshold", metavar="TOKENS|auto", help="P's, with --emulate-link. [64]")
-@click.option("--proxy-port", type=click.IntRange(1, 65535), help="The proxy's, with --emulate-link. [8000]")
+@click.option("--proxy-port", type=click.IntRange(1, 65535), help=f"The proxy's, with --emulate-link. [{PROXY_PORT}]")
 @click.option("--leg", type=click.Choice(list(LEGS)), default="both", show_default=True, help="Reuse off, on, or both.")
 @click.option("--repeats", type=int, help="Times that everything is measured, with words of its own. [1]")
 @click.option("--warm-up/--no-warm-up", default=True, show_default=True, help="Two unrecorded turns first.")

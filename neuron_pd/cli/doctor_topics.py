@@ -9,6 +9,7 @@ import click
 
 from neuron_pd.cli.launch_topics import variables
 from neuron_pd.cli.topics import topic
+from neuron_pd.cli.values import base_urls
 from neuron_pd.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ ROLES = ("prefill", "decode", "proxy")
                  help="A profile, or a directory of them, of your own. Repeatable."),
     click.option("--prefill-host", envvar=variables("PREFILL_HOST", "P_IP"), help="The prefill node's address."),
     click.option("--decode-host", envvar=variables("DECODE_HOST", "D_IP"), help="The decode node's address."),
-    click.option("--timeout", "seconds", default=60.0, show_default=True, type=click.FloatRange(1), metavar="SECONDS",
+    click.option("--timeout", "seconds", default=60, show_default=True, type=click.IntRange(1, 3600), metavar="SECONDS",
                  help="For each child process that tries a library."),
 )  # fmt: skip
 def machine(
@@ -35,7 +36,7 @@ def machine(
     own: Sequence[Path],
     prefill_host: str | None,
     decode_host: str | None,
-    seconds: float,
+    seconds: int,
 ) -> "Site":
     from neuron_pd.doctor.site import Site
     from neuron_pd.profiles import Profiles
@@ -56,10 +57,11 @@ def machine(
 
 @topic(
     "A cluster",
-    click.option("--url", "urls", multiple=True, metavar="URL",
+    click.option("--url", "urls", multiple=True, metavar="URL", callback=base_urls,
                  help="The proxy; or engines, each. Repeatable. [what `neuron-pd up` runs here]"),
-    click.option("--prefill", multiple=True, metavar="URL", help="A prefill engine, where no proxy names it."),
-    click.option("--decode", multiple=True, metavar="URL", help="A decode engine, likewise."),
+    click.option("--prefill", multiple=True, metavar="URL", callback=base_urls,
+                 help="A prefill engine, where no proxy names it."),
+    click.option("--decode", multiple=True, metavar="URL", callback=base_urls, help="A decode engine, likewise."),
     click.option("--api-key-env", metavar="NAME", help="The environment variable with a client's key at the proxy."),
     click.option("--engine-api-key-env", metavar="NAME", help="That with the engines' own key."),
     click.option("--self-test/--no-self-test", default=True, show_default=True,
@@ -75,14 +77,10 @@ def cluster(
 ) -> "Cluster | None":
     from neuron_pd.doctor.cluster.place import Keys, look_at
 
-    for url in (*urls, *prefill, *decode):
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"{url!r} is not a URL: write it like http://127.0.0.1:8000")
     keys = Keys(token(), _key("--api-key-env", api_key_env), _key("--engine-api-key-env", engine_api_key_env))
-    named = [[url.rstrip("/") for url in given] for given in (urls, prefill, decode)]
-    if not any(named):
-        named[0] = proxy_of_up()
-    return look_at(*named, keys=keys, self_test=self_test) if any(named) else None
+    if not (urls or prefill or decode):
+        urls = proxy_of_up()
+    return look_at(urls, prefill, decode, keys=keys, self_test=self_test) if urls or prefill or decode else None
 
 
 def token() -> str | None:

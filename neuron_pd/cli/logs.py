@@ -93,12 +93,12 @@ def find(paths: Sequence[Path], units: Sequence[str] = (), since: datetime | Non
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """What --since says. UsageError."""
-    if found := re.fullmatch(r"(\d+)([smhd])", text):
-        return now - timedelta(**{UNITS[found[2]]: int(found[1])})
+    """What --since says, in local time. UsageError."""
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=None)
-    except ValueError:
+        if found := re.fullmatch(r"(\d+)([smhd])", text):
+            return now - timedelta(**{UNITS[found[2]]: int(found[1])})
+        return datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
+    except (ValueError, OverflowError):
         raise UsageError(f"--since {text!r} is no time: write it like 10m, 2h, 1d or 2026-11-30 10:00") from None
 
 

@@ -5,9 +5,11 @@ from typing import Any, Final
 
 import click
 
+from neuron_pd.hosts.addresses import PROXY_PORT
+
 PORT: Final = click.IntRange(1, 65535)
 OPTIONS: Final = (
-    ("--proxy-port", 8000, "The proxy's port."),
+    ("--proxy-port", PROXY_PORT, "The proxy's port."),
     ("--prefill-port", 8100, "The prefill engine's port."),
     ("--decode-port", 8200, "The decode engine's port."),
     ("--prefill-side-channel-port", 5600, "The prefill engine's port for NIXL's handshakes."),

@@ -1,6 +1,7 @@
 """Values on the command line that more than one command reads."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -59,9 +60,23 @@ def numbers(context: click.Context, parameter: click.Parameter, text: str | None
 
 
 def base_url(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    if text is None:
-        return None
-    if not text.startswith(("http://", "https://")):
+    return None if text is None else _url(text)
+
+
+def base_urls(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_url, texts))
+
+
+def _url(text: str) -> str:
+    """Where a server is, without a slash at the end. UsageError, which shows no password."""
+    try:
+        parts = urlsplit(text)
+        complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if "@" in text:
+        raise UsageError("a URL is shown and logged: leave user and password out; keys are given by --api-key-env")
+    if not complete or not text.isascii() or not text.isprintable() or " " in text:
         raise UsageError(f"{text!r} is not a URL: write it like http://127.0.0.1:8000")
     return text.rstrip("/")
 

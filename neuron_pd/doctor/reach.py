@@ -4,10 +4,9 @@ import errno
 import socket
 from typing import Final
 
-HERE: Final = "127.0.0.1"
-LOOPBACK: Final = (HERE, "localhost", "::1")
-EVERYWHERE: Final = ("0.0.0.0", "::", "*")  # to listen on, and no address to connect to
-NOWHERE: Final = (*LOOPBACK, *EVERYWHERE, "")  # what means something on an engine's own machine only
+from neuron_pd.hosts.addresses import EVERYWHERE, LOOPBACK
+
+NOWHERE: Final = (*LOOPBACK, *EVERYWHERE)  # what means something on an engine's own machine only
 REFUSED: Final = "refused"
 SECONDS: Final = 3.0
 

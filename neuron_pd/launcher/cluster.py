@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.addresses import ANY, PROXY_PORT
 from neuron_pd.launcher.cores import format_cores
 from neuron_pd.launcher.request import Request
 from neuron_pd.launcher.serve import ServeSpec, plan
@@ -28,7 +29,7 @@ class Cluster:
     prefill_engines: int = 1
     decode_engines: int = 1
     proxies: int = 1
-    proxy_port: int = 8000
+    proxy_port: int = PROXY_PORT
     proxy_image: str
 
     @property
@@ -42,7 +43,7 @@ def in_pods(request: Request) -> Request:
         return request
     return replace(
         request,
-        host=request.host or "0.0.0.0",
+        host=request.host or ANY,
         side_channel_host=request.side_channel_host or POD_IP,
         head_host=HEAD if request.nodes > 1 else None,
     )

@@ -7,10 +7,10 @@ from itertools import combinations
 from typing import Final
 
 from neuron_pd.errors import PortInUse, UsageError
+from neuron_pd.hosts.addresses import EVERYWHERE
 from neuron_pd.hosts.ports import command_of
 from neuron_pd.launcher.state import state_dir
 
-EVERYWHERE: Final = ("", "0.0.0.0", "::")
 _reserved: Final[dict[tuple[str, int], int]] = {}  # this process's locks: descriptors that stay open until it ends
 
 

@@ -3,6 +3,10 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+# Engines that share their machine's cores with each other, the proxy and the clients may answer late.
+SHARED_CORES_ACQUIRE_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.addresses import EVERYWHERE, HERE, LOOPBACK
 from neuron_pd.profiles import ROLES, Profiles
 
 CONNECTORS: Final = ("neuron-pd", "upstream")
 RETENTIONS: Final = ("lease", "pin")
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-EVERYWHERE: Final = ("", "0.0.0.0", "::")
-HERE: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from uuid import uuid4
 
 from neuron_pd.core.control import TOKEN_FILE_ENV
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.addresses import ANY, HERE
 from neuron_pd.launcher.buckets import with_buckets
 from neuron_pd.launcher.cores import core_count, parse_cores
 from neuron_pd.launcher.flags import ADDITIONAL, KV_TRANSFER, Value, as_words, number, override, parse_flags, told
 from neuron_pd.launcher.layout import Layout, check_apart, lay_out
 from neuron_pd.launcher.memory import Fit, check_fits, fit
 from neuron_pd.launcher.notes import notes_on
-from neuron_pd.launcher.request import EVERYWHERE, HERE, Request, check_request
+from neuron_pd.launcher.request import Request, check_request
 from neuron_pd.launcher.transfer_config import check_reach, known_to, transfer_config
 from neuron_pd.launcher.weights import length_limit
 from neuron_pd.profiles import Instance, Model, Settings
@@ -160,7 +161,7 @@ def plan(request: Request) -> ServeSpec:
     found = fit(request.model, card, instance, layout, told(flags, given))
     if found is not None:
         check_fits(found, card.name if card else Path(request.model).name, layout)
-    port, host = number(flags, "port") or layout.port, str(flags.get("host") or EVERYWHERE[1])
+    port, host = number(flags, "port") or layout.port, str(flags.get("host") or ANY)
     return ServeSpec(
         request=request,
         instance=instance,
@@ -274,5 +275,5 @@ def _fill(text: str, request: Request, settings: Settings, layout: Layout) -> st
 
 def base_url(host: str, port: int) -> str:
     """The URL to reach a server that listens on `host`: on this machine where it listens on every address."""
-    reachable = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    reachable = {"": HERE, ANY: HERE, "::": "[::1]"}.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable and "[" not in reachable else f"http://{reachable}:{port}"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from neuron_pd.core.control import TOKEN_FILE_ENV, control_token
-from neuron_pd.launcher.proxying import ProxyCommand
+from neuron_pd.hosts.addresses import PROXY_PORT
+from neuron_pd.launcher.proxying import SHARED_CORES_ACQUIRE_SECONDS, ProxyCommand
 from neuron_pd.launcher.serve import ServeSpec, base_url, serve_spec
 from neuron_pd.launcher.state import new_run_dir, token_file
 
@@ -68,8 +69,7 @@ class Topology:
             decode=[self.decode.url],
             host=self.proxy_host,
             port=self.proxy_port,
-            # The engines share this machine's cores with each other and with the clients, so they may answer late.
-            acquire_timeout=10,
+            acquire_timeout=SHARED_CORES_ACQUIRE_SECONDS,
         )
         return Child(
             name="proxy",
@@ -88,7 +88,7 @@ def cpu_topology(
     host: str = "127.0.0.1",
     prefill_port: int | None = None,
     decode_port: int | None = None,
-    proxy_port: int = 8000,
+    proxy_port: int = PROXY_PORT,
     prefill_side_channel_port: int | None = None,
     decode_side_channel_port: int | None = None,
     prefill_prefix_caching: bool = True,

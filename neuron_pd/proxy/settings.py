@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from neuron_pd.hosts.addresses import PROXY_PORT
 from neuron_pd.proxy.admission import Bounds
 from neuron_pd.proxy.engines import Balance, Target
 from neuron_pd.proxy.http import Limits
@@ -58,7 +59,7 @@ class Listen:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = PROXY_PORT
     drain: float = 10.0
     workers: int = 1
 

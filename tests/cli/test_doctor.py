@@ -62,11 +62,22 @@ def test_a_cluster_that_is_not_there(shell: Shell) -> None:
         (["--url", "127.0.0.1:8000"], "'127.0.0.1:8000' is not a URL: write it like http://127.0.0.1:8000"),
         (["--instance", "p99.metal"], "unknown instance 'p99.metal'"),
         (["--api-key-env", "NO_SUCH_KEY"], "--api-key-env NO_SUCH_KEY: that variable is empty"),
-        (["--timeout", "0"], "0.0 is not in the range"),
+        (["--timeout", "0"], "0 is not in the range"),
+        (["--timeout", "inf"], "'inf' is not a valid integer"),
+        (["--url", "http://[::1"], "'http://[::1' is not a URL"),
+        (["--decode", "http://127.0.0.1:99999"], "'http://127.0.0.1:99999' is not a URL"),
+        (["--url", "http://:8000"], "'http://:8000' is not a URL"),
+        (["--url", "http://a b"], "'http://a b' is not a URL"),
     ],
 )
 def test_what_is_typed_wrong(shell: Shell, argv: list[str], message: str) -> None:
     assert message in shell.refused("doctor", *argv)
+
+
+def test_a_password_in_a_url_is_not_shown(shell: Shell) -> None:
+    message = shell.refused("doctor", "--url", "http://me:hunter2@127.0.0.1:1")
+    assert "leave user and password out" in message
+    assert "hunter2" not in message
 
 
 def test_a_token_file_that_cannot_be_read(shell: Shell) -> None:

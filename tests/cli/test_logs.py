@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -81,7 +81,11 @@ def test_nothing_to_find(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("argv", "message"),
-    [(["--since", "yesterday"], "--since 'yesterday' is no time"), (["/nowhere"], "there is no log /nowhere")],
+    [
+        (["--since", "yesterday"], "--since 'yesterday' is no time"),
+        (["--since", "99999999999d"], "--since '99999999999d' is no time"),
+        (["/nowhere"], "there is no log /nowhere"),
+    ],
 )
 def test_what_is_typed_wrong(shell: Shell, run: Path, argv: list[str], message: str) -> None:
     assert message in shell.refused("logs", *argv)
@@ -91,3 +95,4 @@ def test_moments() -> None:
     assert moment("90s", NOW) == NOW - timedelta(seconds=90)
     assert moment("2d", NOW) == NOW - timedelta(days=2)
     assert moment("2026-11-30 10:00", NOW) == datetime(2026, 11, 30, 10)
+    assert moment("2026-11-30T10:00:00Z", NOW).astimezone(UTC) == datetime(2026, 11, 30, 10, tzinfo=UTC)

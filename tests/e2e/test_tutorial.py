@@ -111,7 +111,7 @@ def test_two_nodes(reader: Reader) -> None:
     assert streamed(first)
     assert streamed(second)
     assert "path=read_back; reason=verified" in second
-    assert "reuse" in reader.types(doctor)
+    assert "reuse: works" in reader.types(doctor)
     for block in section("operations.md", "Is it well?"):
         assert '"open_leases"' in reader.types(block)
     for block in section("operations.md", "Draining and stopping"):

@@ -25,10 +25,10 @@ def test_a_package_that_is_missing(package: str, title: str, monkeypatch: pytest
     if not packages.is_installed("torch"):
         pytest.skip("torch is asked for after both")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        MissingDependency, match=rf"{title} is not installed here: run `pip install 'neuron-pd\[cpu\]'`"
-    ):
-        packages.check_engine_packages()
+    for accelerator in ("cpu", "cuda"):
+        install = rf"`pip install 'neuron-pd\[{accelerator}\]'`"
+        with pytest.raises(MissingDependency, match=f"{title} is not installed here: run {install}"):
+            packages.check_engine_packages(accelerator)
 
 
 def test_a_torchvision_that_does_not_match_torch(tmp_path: Path) -> None:

@@ -96,6 +96,13 @@ def test_the_proxy_of_the_machine_serves_what_its_file_says(shell: Shell) -> Non
         assert proxy.wait(timeout=20) == 0
 
 
+def test_the_journal_names_the_unit_of_each_line() -> None:
+    """Which `neuron-pd logs` shows; without it all would be named after their program."""
+    services = [text for name, text in machine_units().items() if name.endswith(".service")]
+    assert len(services) == 2
+    assert all("\nSyslogIdentifier=%N\n" in text for text in services)
+
+
 def test_every_file_that_a_unit_waits_for_has_an_example() -> None:
     for text in machine_units().values():
         for path in re.findall(rf"ConditionPathExists={SETTINGS}/(\S+)", text):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neuron_pd.cli.topics import topic
+from neuron_pd.hosts.addresses import PROXY_PORT
 
 if TYPE_CHECKING:
     from neuron_pd.proxy.admission import Bounds
@@ -20,7 +21,8 @@ SECONDS: dict[str, Any] = {"show_default": True, "type": click.FloatRange(0.01),
 @topic(
     "Listening",
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
-    click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."),
+    click.option("--port", default=PROXY_PORT, show_default=True, type=click.IntRange(1, 65535),
+                 help="Port to listen on."),
     click.option("--drain-seconds", default=10.0, show_default=True, type=click.FloatRange(0),
                  help="How long requests in flight may take to end after SIGTERM."),
     click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256),

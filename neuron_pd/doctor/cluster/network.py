@@ -5,7 +5,8 @@ from typing import Final
 
 from neuron_pd.doctor.cluster.place import Cluster, Engine
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe, warning
-from neuron_pd.doctor.reach import EVERYWHERE, HERE, LOOPBACK, SECONDS, reach
+from neuron_pd.doctor.reach import SECONDS, reach
+from neuron_pd.hosts.addresses import EVERYWHERE, HERE, LOOPBACK
 
 SKEW_SECONDS: Final = 2.0  # HTTP dates count whole seconds
 GROUP: Final = "a security group that allows all traffic from and to itself"

@@ -20,6 +20,7 @@ UVICORN: Final = re.compile(r"(?:\([^()]*pid=\d+\) )?(?P<level>DEBUG|INFO|WARNIN
 # 2026-11-30T10:59:38+0000 node-1 neuron-pd-decode[4711]: …
 JOURNAL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* \S+ (?P<unit>[^\s\[]+)(?:\[\d+\])?: (?P<line>.*)")
 PROCESS: Final = re.compile(r"^\([^()]*pid=\d+\) ")
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # clients choose ids, and a terminal obeys these
 A_DAY: Final = timedelta(days=1)
 
 
@@ -37,7 +38,7 @@ class Record:
 
     def __str__(self) -> str:
         when = f"{self.time:%Y-%m-%d %H:%M:%S}" if self.time else " " * 19
-        return f"{when} {self.source:<8} {self.level:<7} {self.text}"
+        return f"{when} {self.source:<8} {self.level:<7} {CONTROL.sub('', self.text)}"
 
 
 def records(lines: Iterable[str | None], source: str, now: datetime) -> Iterator[Record | None]:

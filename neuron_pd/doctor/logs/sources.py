@@ -27,8 +27,14 @@ class File:
         return self.path.stem
 
     def lines(self, follow: bool) -> Iterator[str | None]:
-        """Its lines. With `follow` for ever: None whenever there is nothing new, the new file's after a rotation."""
-        stream = self.path.open(errors="replace")
+        """Its lines. With `follow` for ever: None whenever there is nothing new, the new file's after a rotation.
+
+        UsageError where it cannot be read.
+        """
+        try:
+            stream = self.path.open(errors="replace")
+        except OSError as error:
+            raise UsageError(f"cannot read the log {self.path}: {error.strerror}; name others") from error
         try:
             part = ""
             while True:
@@ -76,7 +82,8 @@ class Journal:
         try:
             yield from _pieces(process.stdout.fileno())
             if process.wait():
-                raise UsageError(f"journalctl: {process.stderr.read().strip() or 'failed'}")
+                said = process.stderr.read().strip() or f"status {process.returncode}"
+                raise UsageError(f"no journal of {' '.join(self.units)} ({said}): name the log files, or the --unit")
         finally:
             process.kill()
             process.wait()
@@ -90,7 +97,7 @@ def files_at(places: Iterable[Path]) -> list[File]:
     found = []
     for place in places:
         if place.is_dir():
-            inside = sorted(place.glob("*.log"))
+            inside = sorted(path for path in place.glob("*.log") if path.is_file())
             if not inside:
                 raise UsageError(f"{place} has no *.log: name the files")
             found += inside

@@ -4,9 +4,10 @@ from typing import Final
 
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe
 from neuron_pd.doctor.site import Site
+from neuron_pd.hosts.packages import CUDA_INSTALL
 
 DRIVER: Final = "install the NVIDIA driver; in a container: --gpus all"
-TORCH: Final = "`pip install 'neuron-pd[cuda]'`, in a virtual environment without a CPU build of torch"
+TORCH: Final = f"`{CUDA_INSTALL}`, in a virtual environment without a CPU build of torch"
 # CUresult of cuInit, cuda.h.
 RESULTS: Final = {
     "100": ("the driver sees no GPU", DRIVER),

@@ -54,7 +54,8 @@ def version(site: Site) -> Finding:
     if "LIBFABRIC" not in site.backends or not site.runs_engines:
         return not_applicable(f"libfabric {found or 'is not installed'}, and {_kv_goes(site)}")
     if found is None:
-        return failed("fi_info does not say which libfabric there is", INSTALLER)
+        said = "is not installed" if asked is None else f"does not say which libfabric there is ({asked.last_words})"
+        return failed(f"fi_info {said}", INSTALLER)
     minimum = ".".join(map(str, MINIMUM_LIBFABRIC))
     if _numbers(found) < MINIMUM_LIBFABRIC:
         return failed(f"libfabric {found}, and NIXL's plugin needs {minimum} or later", INSTALLER)

@@ -5,6 +5,7 @@ from typing import Final
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe, warning
 from neuron_pd.doctor.site import Site
 from neuron_pd.hosts.limits import (
+    EFA_HUGE_PAGES_MIB,
     LIMITS,
     MEMORY,
     SHARED_MEMORY,
@@ -14,13 +15,13 @@ from neuron_pd.hosts.limits import (
 )
 
 MIB: Final = 2**20
-# What AWS asks of an EFA pod (hugepages-2Mi: 5120Mi), and what the EFA installer reserves on a host.
-EFA_HUGE_PAGES: Final = 5120 * MIB
 UNLIMITED: Final = (
     "`* - memlock unlimited` in /etc/security/limits.conf and a new login; a unit: LimitMEMLOCK=infinity; a container: "
     "--ulimit memlock=-1"
 )
-HUGE_PAGES: Final = f"`sudo sysctl -w vm.nr_hugepages={EFA_HUGE_PAGES // MIB // 2}`; a pod: hugepages-2Mi: 5120Mi"
+HUGE_PAGES: Final = (
+    f"`sudo sysctl -w vm.nr_hugepages={EFA_HUGE_PAGES_MIB // 2}`; a pod: hugepages-2Mi: {EFA_HUGE_PAGES_MIB}Mi"
+)
 LARGER: Final = "a container: a greater --shm-size, or --ipc host; a pod: an emptyDir of medium Memory at /dev/shm"
 
 
@@ -40,8 +41,8 @@ def huge_pages(site: Site) -> Finding:
     found = huge_page_bytes(site.read(MEMORY) or "")
     if not site.efa_wanted:
         return not_applicable(f"{found // MIB} MiB, and nothing here asks for them")
-    if found < EFA_HUGE_PAGES:
-        return warning(f"{found // MIB} MiB of huge pages, and EFA is given {EFA_HUGE_PAGES // MIB}", HUGE_PAGES)
+    if found < EFA_HUGE_PAGES_MIB * MIB:
+        return warning(f"{found // MIB} MiB of huge pages, and EFA is given {EFA_HUGE_PAGES_MIB}", HUGE_PAGES)
     return ok(f"{found // MIB} MiB of huge pages")
 
 

@@ -9,10 +9,10 @@ from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe
 from neuron_pd.doctor.reach import NOWHERE, REFUSED, is_here, reach
 from neuron_pd.doctor.site import ENGINE_ROLES, Site
 from neuron_pd.errors import PortInUse, UsageError
+from neuron_pd.hosts.addresses import ANY, PROXY_PORT
 from neuron_pd.hosts.ports import check_port_free
 
 HOST: Final = "VLLM_NIXL_SIDE_CHANNEL_HOST"
-PROXY_PORT: Final = 8000
 VARIABLES: Final = {"prefill": "P_IP", "decode": "D_IP"}
 
 
@@ -50,7 +50,7 @@ def ports(site: Site) -> Iterable[Finding]:
     free = []
     for port, purpose in wanted:
         try:
-            check_port_free("0.0.0.0", port, purpose)
+            check_port_free(ANY, port, purpose)
             free.append(port)
         except PortInUse as error:
             yield _in_use(site, port, purpose, error)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from neuron_pd.doctor.commands import Ran
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe, warning
 from neuron_pd.doctor.site import Site
-from neuron_pd.hosts.neuron_packages import INSTALL as NEURON_INSTALL
+from neuron_pd.hosts.packages import install
 from neuron_pd.models.packages import INSTALL
 
 LIBFABRIC: Final = "LIBFABRIC"
@@ -74,13 +74,13 @@ def imported(site: Site) -> Finding:
     tried = _try(site)
     if found := _step(tried, "import"):
         return ok(f"NIXL {site.version('nixl')} ({found['package']})")
-    install = NEURON_INSTALL if site.instance.is_neuron else INSTALL
+    fix = f"`{install(site.instance.accelerator)}`"
     if tried.status is None:
         seen = f"importing NIXL did not end within {site.seconds:g} s"
         return failed(seen, "look at `python -X importtime -c 'import nixl._api'`")
     if "No module named 'nixl'" in tried.last_words:
-        return failed("NIXL is not installed", f"`{install}`")
-    return failed(f"NIXL cannot be imported: {tried.last_words}", f"`{install}`, in a fresh virtual environment")
+        return failed("NIXL is not installed", fix)
+    return failed(f"NIXL cannot be imported: {tried.last_words}", f"{fix}, in a fresh virtual environment")
 
 
 @probe("NIXL", "NIXL plugin", "the library that is missing, by its own line")

@@ -10,10 +10,10 @@ from neuron_pd.doctor.site import Site
 from neuron_pd.errors import UsageError
 from neuron_pd.hosts.neuron_packages import INSTALL as NEURON_INSTALL
 from neuron_pd.hosts.neuron_packages import NATIVE, NXD, SDKS, check_package, check_plugin
-from neuron_pd.hosts.packages import VLLM_DISTRIBUTIONS
+from neuron_pd.hosts.packages import CUDA_INSTALL, VLLM_DISTRIBUTIONS, install
 from neuron_pd.models.packages import INSTALL, UNMATCHED
 
-CUDA_INSTALL: Final = "pip install 'neuron-pd[cuda]'"
+NIXL_INSTALL: Final = f"`pip install 'nixl>={MINIMUM_NIXL},<2'`"
 NO_ENGINE: Final = "a proxy needs none"
 RUST: Final = "VLLM_USE_RUST_FRONTEND"
 COMPANIONS_CHILD: Final = """
@@ -31,23 +31,26 @@ def vllm(site: Site) -> Finding:
         return not_applicable(NO_ENGINE)
     found = site.version(*VLLM_DISTRIBUTIONS)
     if found is None:
-        return failed("vLLM is not installed", f"`{_install(site)}`")
+        return failed("vLLM is not installed", f"`{install(site.instance.accelerator)}`")
     if not is_tested(found):
         seen = f"vLLM {found}, and our connector is tested on {tested_releases()}: it refuses to start"
-        return failed(seen, f"`{_install(site)}`, or `launch --connector upstream` without our connector")
+        return failed(
+            seen, f"`{install(site.instance.accelerator)}`, or `launch --connector upstream` without our connector"
+        )
     return ok(f"vLLM {found}")
 
 
-@probe("Versions", "NIXL", f"`pip install 'nixl>={MINIMUM_NIXL},<2'`")
+@probe("Versions", "NIXL", NIXL_INSTALL)
 def nixl(site: Site) -> Finding:
     """NIXL's release, against the oldest that the connector was run with; and that its two packages are of one"""
     if not site.runs_engines:
         return not_applicable(NO_ENGINE)
-    found, install = site.version("nixl"), f"`pip install 'nixl>={MINIMUM_NIXL},<2'`"
+    found = site.version("nixl")
     if found is None:
-        return failed("NIXL is not installed", install)
+        return failed("NIXL is not installed", NIXL_INSTALL)
     if is_old_nixl(found):
-        return failed(f"NIXL {found} is older than {MINIMUM_NIXL}, the first that our connector was run with", install)
+        seen = f"NIXL {found} is older than {MINIMUM_NIXL}, the first that our connector was run with"
+        return failed(seen, NIXL_INSTALL)
     builds = {name: version for name in ("nixl-cu12", "nixl-cu13") if (version := site.version(name))}
     if others := [f"{name} {version}" for name, version in builds.items() if version != found]:
         seen = f"NIXL {found} over {' and '.join(others)}"
@@ -62,7 +65,7 @@ def torch(site: Site) -> Finding:
         return not_applicable(NO_ENGINE)
     found = site.version("torch")
     if found is None:
-        return failed("torch is not installed", f"`{_install(site)}`")
+        return failed("torch is not installed", f"`{install(site.instance.accelerator)}`")
     tried = site.python(COMPANIONS_CHILD)
     if tried.status is None:
         return failed(f"importing torchvision did not end within {site.seconds:g} s", f"`{UNMATCHED}`")
@@ -93,12 +96,6 @@ def front_end(site: Site) -> Finding:
 
 
 PROBES: Final = (vllm, nixl, torch, neuron, front_end)
-
-
-def _install(site: Site) -> str:
-    if site.instance.is_neuron:
-        return NEURON_INSTALL
-    return CUDA_INSTALL if site.instance.accelerator == "cuda" else INSTALL
 
 
 def _neuron_package(site: Site, name: str) -> Finding:

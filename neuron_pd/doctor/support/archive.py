@@ -12,10 +12,10 @@ from neuron_pd.errors import UsageError
 
 
 def write(path: Path, members: Mapping[str, str], secrets: Secrets) -> None:
-    """A .tar.gz with a directory of these files, readable by this user only. UsageError where it cannot be written."""
+    """A new .tar.gz with a directory of these files, for this user only. UsageError where it cannot be made."""
     top = path.name.removesuffix(".tar.gz")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise UsageError(f"cannot write the archive to {path}: {error.strerror}; choose another --out") from error
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:

@@ -15,6 +15,7 @@ from neuron_pd.doctor.logs.sources import File, Source
 from neuron_pd.doctor.site import Site
 from neuron_pd.doctor.support.secrets import MARK, is_secret
 from neuron_pd.doctor.verdict import Examination
+from neuron_pd.errors import UsageError
 from neuron_pd.hosts.efa import QUERY, VERSION_QUERY
 from neuron_pd.hosts.limits import LIMITS, MEMORY
 from neuron_pd.hosts.machine import NEURON_LS
@@ -86,27 +87,27 @@ def machine(site: Site) -> dict[str, str]:
 
 
 def logs(sources: Sequence[Source]) -> dict[str, str]:
-    """The end of each log."""
+    """The end of each log, or why it cannot be read."""
     texts: dict[str, str] = {}
     for source in sources:
         name = f"logs/{source.name}.log"
         while name in texts:
             name = name.replace(".log", "-.log")
-        texts[name] = _end(source.path) if isinstance(source, File) else _last(source.lines(follow=False))
+        try:
+            texts[name] = _end(source.path) if isinstance(source, File) else _last(source.lines(follow=False))
+        except (OSError, UsageError) as error:
+            texts[name] = f"cannot be read: {error}\n"
     return texts
 
 
 def _end(path: Path, size: int = LOG_BYTES) -> str:
     """The last bytes of a file, from the beginning of a line: half a secret at the cut would not be known for one."""
-    try:
-        with path.open("rb") as stream:
-            begin = max(0, os.fstat(stream.fileno()).st_size - size)
-            stream.seek(begin)
-            if begin:
-                stream.readline()
-            return stream.read(size).decode(errors="replace")
-    except OSError as error:
-        return f"cannot be read: {error}\n"
+    with path.open("rb") as stream:
+        begin = max(0, os.fstat(stream.fileno()).st_size - size)
+        stream.seek(begin)
+        if begin:
+            stream.readline()
+        return stream.read(size).decode(errors="replace")
 
 
 def _last(lines: Iterator[str | None]) -> str:

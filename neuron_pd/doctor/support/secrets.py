@@ -14,13 +14,22 @@ NAME: Final = re.compile(
 )
 # Variables that say where a secret is, and are none.
 PLACE: Final = re.compile(r"_(FILE|PATH|DIR|ENV|URL|SOCK)$")
-WORD: Final = r"(?:api[-_]?keys?|secret|passw(?:or)?d|(?:control|auth|access|hf|session)[-_]token|x-neuron-pd-token)"
+WORD: Final = (
+    r"(?:api[-_]?keys?|secret(?:[-_]access[-_]key)?|passw(?:or)?d"
+    r"|(?:control|auth|access|hf|session)[-_]token|x-neuron-pd-token)"
+)
+WRITTEN: Final = r"(?:\"[^\"]*\"|'[^']*'|[^\s\"'-]\S*)"
 SHAPES: Final = (
     re.compile(r"(?P<keep>\b(?:bearer|basic)\s+)[^\s\"',;]+", re.IGNORECASE),
-    re.compile(rf"(?P<keep>--[\w-]{{0,40}}{WORD}(?![-\w])[ =]\s*)(?:\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE),
-    re.compile(rf"(?P<keep>{WORD}[\"']?\s*[:=]\s*\[?\s*[\"'])[^\"']*", re.IGNORECASE),
+    # One or several: vLLM's --api-key takes a list, on the command line and in the log of its settings.
+    re.compile(rf"(?P<keep>--[\w-]{{0,40}}{WORD}(?![-\w])[ =]\s*)(?:{WRITTEN}(?:[ \t]+{WRITTEN})*|\S+)", re.IGNORECASE),
+    re.compile(
+        rf"(?P<keep>{WORD}[\"']?\s*(?:[:=]\s*[\[(]?\s*[\"']|,\s*[\"'](?!-)))"
+        r"[^\"']*(?:[\"'],\s*[\"'](?!-)[^\"']*(?=[\"'](?!\s*:)))*",
+        re.IGNORECASE,
+    ),
     re.compile(rf"(?P<keep>{WORD}\s*[:=]\s*)[^\s\"',\[{{]+", re.IGNORECASE),
-    re.compile(r"(?P<keep>\w://[^\s/:@]*:)[^\s/@]+(?=@)"),
+    re.compile(r"(?P<keep>\w://[^\s/:@]*:)[^\s/]+(?=@)"),
     re.compile(r"(?P<keep>)\b(?:npd-|sk-|hf_|ghp_|AKIA)[\w-]{16,}"),
 )
 

@@ -10,7 +10,7 @@ from neuron_pd.errors import UsageError
 from neuron_pd.launcher.cluster import NETWORK, Cluster
 from neuron_pd.launcher.formats import container
 from neuron_pd.launcher.formats.yaml_text import dump, remarks
-from neuron_pd.launcher.proxying import ProxyCommand
+from neuron_pd.launcher.proxying import SHARED_CORES_ACQUIRE_SECONDS, ProxyCommand
 from neuron_pd.launcher.serve import ServeSpec
 
 Service = dict[str, Any]
@@ -64,7 +64,7 @@ def _proxy(cluster: Cluster) -> Service:
         decode=[cluster.decode.url],
         host="0.0.0.0",
         port=port,
-        acquire_timeout=10,  # the engines share the machine's cores, so they may answer late
+        acquire_timeout=SHARED_CORES_ACQUIRE_SECONDS,
     )
     program, *words = command.argv()
     return {

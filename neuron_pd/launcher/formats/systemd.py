@@ -4,8 +4,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
+from neuron_pd.launcher.formats.ending import STOP_SECONDS
 from neuron_pd.launcher.formats.shell import comments
-from neuron_pd.launcher.formats.units import STOP_SECONDS, TARGET, TARGET_NAME, engine_unit
+from neuron_pd.launcher.formats.units import TARGET, TARGET_NAME, engine_unit
 from neuron_pd.launcher.notes import start_delay
 from neuron_pd.launcher.serve import ServeSpec
 

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from neuron_pd.core.control import TOKEN_FILE_ENV
+from neuron_pd.launcher.formats.ending import DRAIN_SECONDS, STOP_SECONDS
 from neuron_pd.launcher.layout import STAGGER_SECONDS
 
-STOP_SECONDS: Final = 60
-DRAIN_SECONDS: Final = 120
 MOST_ENGINES: Final = 16  # of one machine
 PROGRAM: Final = "/opt/neuron-pd/bin/neuron-pd"
 SETTINGS: Final = "/etc/neuron-pd"
@@ -86,6 +85,7 @@ def _unit(description: str, condition: str | None, service: Sequence[str]) -> st
             "",
             "[Service]",
             *service,
+            "SyslogIdentifier=%N",  # `neuron-pd logs` tells units apart by it
             "",
             "[Install]",
             f"WantedBy={TARGET_NAME}",

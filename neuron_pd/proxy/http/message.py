@@ -95,8 +95,8 @@ class Origin(NamedTuple):
     @classmethod
     def parse(cls, url: str) -> Self:
         """Read `http[s]://host:port[/base]`; UsageError for anything else."""
-        parts = urlsplit(url if "//" in url else f"http://{url}")
         try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise UsageError(f"{url!r} is not an engine's URL ({error}): write http://HOST:PORT") from error

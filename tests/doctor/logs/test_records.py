@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_pd.doctor.logs.kinds import Filter, is_decline, is_read_back, is_serious, is_transfer
+from neuron_pd.doctor.logs.kinds import DECLINED, Filter, is_decline, is_read_back, is_serious, is_transfer
 from neuron_pd.doctor.logs.records import Record, records
+from tests.docs.pages import ROOT
 
 NOW = datetime(2026, 11, 30, 12, 0)
 # As vLLM 0.32, uvicorn, our proxy and journalctl --output=short-iso write them.
@@ -61,6 +62,11 @@ def test_a_traceback_belongs_to_its_record() -> None:
     assert record.text == "it failed\nTraceback (most recent call last):\nValueError: x"
 
 
+def test_a_terminal_is_not_told_what_to_do() -> None:
+    shown = str(one("INFO 11-30 10:59:38 [x.py:1] request=\x1b]0;title\x07 \x9b31m", "\tin ö"))
+    assert shown.endswith("request=]0;title 31m\n\tin ö")
+
+
 def test_last_years_lines_in_january() -> None:
     (record,) = records(["INFO 12-31 23:59:59 [x.py:1] late"], "prefill", datetime(2027, 1, 1))
     assert record is not None
@@ -108,3 +114,9 @@ def test_filters() -> None:
     assert Filter(since=AT)(record)
     assert not Filter(since=AT + timedelta(seconds=1))(record)
     assert not Filter(since=AT)(Record("prefill", None, "", "before the first time"))
+
+
+def test_the_marks_of_a_decline_are_the_connectors_own_words() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "neuron_pd" / "connector").glob("*.py"))
+    assert [mark for mark in DECLINED if mark not in source] == ["Declining expired remote read"]  # upstream's
+    assert "neuron-pd: lease %s expired" in source

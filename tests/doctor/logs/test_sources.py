@@ -40,6 +40,11 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         files_at([tmp_path])
     with pytest.raises(UsageError, match="there is no log"):
         files_at([tmp_path / "none.log"])
+    (tmp_path / "directory.log").mkdir()
+    with pytest.raises(UsageError, match=r"has no \*.log"):
+        files_at([tmp_path])
+    with pytest.raises(UsageError, match=r"cannot read the log .*: Is a directory"):
+        read([File(tmp_path / "directory.log")], Filter(), NOW)
 
 
 def test_the_newest_run(tmp_path: Path) -> None:
@@ -115,7 +120,7 @@ def test_a_journal_that_cannot_be_read(journalctl: Path) -> None:
     journalctl.write_text(
         "#!/bin/sh\necho 'No journal files were opened due to insufficient permissions.' >&2\nexit 1\n"
     )
-    with pytest.raises(UsageError, match="insufficient permissions"):
+    with pytest.raises(UsageError, match=r"no journal of x .*insufficient permissions.*: name the log files"):
         read([Journal(["x"])], Filter(), NOW)
 
 

@@ -38,6 +38,7 @@ def test_it_is_not_installed(p5en: Machine) -> None:
     findings = found(p5en)
     assert verdicts(findings) == [FAILED, SKIPPED, SKIPPED]
     assert findings[0].seen == "NIXL is not installed"
+    assert "neuron-pd[cuda]" in findings[0].fix
     assert "pip install" in findings[0].fix
 
 

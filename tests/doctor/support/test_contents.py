@@ -1,8 +1,11 @@
 import json
+import os
 from pathlib import Path
 
+import pytest
+
 from neuron_pd.doctor.cluster.place import Cluster, Engine
-from neuron_pd.doctor.logs.sources import File
+from neuron_pd.doctor.logs.sources import File, Journal
 from neuron_pd.doctor.support import contents
 from tests.core.test_control import INFO
 from tests.doctor.sites import Machine
@@ -60,6 +63,13 @@ def test_logs_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     assert files["logs/proxy.log"] == "a"
     assert files["logs/proxy-.log"] == "b"
     assert "cannot be read" in files["logs/proxy--.log"]
+
+
+def test_a_journal_without_units_is_no_reason_for_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "journalctl").write_text("#!/bin/sh\necho 'Failed to add filter for units' >&2\nexit 1\n")
+    (tmp_path / "journalctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "Failed to add filter" in contents.logs([Journal(["neuron-pd-*"])])["logs/journal.log"]
 
 
 def test_versions_name_this_python() -> None:

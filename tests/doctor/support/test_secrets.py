@@ -63,10 +63,25 @@ def test_no_value_survives_in_the_archive(environ: dict[str, str], data: st.Data
         "redis://:s3cr3t-value@cache.internal",
         "HF_TOKEN=s3cr3t-value",
         "npd-s3cr3t-value-s3cr3t-value",
+        "vllm serve x --api-key s3cr3t-one s3cr3t-two 's3cr3t three' --port 1",
+        "non-default args: {'api_key': ['s3cr3t-one', 's3cr3t-two'], 'model': 'x'}",
+        "Namespace(api_key=['s3cr3t-one', 's3cr3t-two'], port=1)",
+        "['vllm', 'serve', '--api-key', 's3cr3t-one', 's3cr3t-two', '--port', '1']",
+        "AWS_SECRET_ACCESS_KEY=s3cr3t-value",
+        "redis://user:s3cr3t@s3cr3t@cache.internal/0",
     ],
 )
 def test_what_looks_like_a_secret_is_removed_though_it_is_not_known(text: str) -> None:
     assert "s3cr3t" not in Secrets([]).without(text)
+
+
+def test_what_stands_beside_a_secret_stays() -> None:
+    text = "non-default args: {'api_key': ['a', 'b'], 'model': 'x'}"
+    assert Secrets([]).without(text) == f"non-default args: {{'api_key': ['{MARK}'], 'model': 'x'}}"
+    assert json.loads(Secrets([]).without('{"api_key": "a", "model": "x"}')) == {"api_key": MARK, "model": "x"}
+    lines = "serve --api-key a b --port 1\nINFO 11-30 10:59:38 ready"
+    assert Secrets([]).without(lines) == f"serve --api-key {MARK} --port 1\nINFO 11-30 10:59:38 ready"
+    assert Secrets([]).without("--api-key a\nready") == f"--api-key {MARK}\nready"
 
 
 @pytest.mark.parametrize(
@@ -126,3 +141,5 @@ def test_the_archive_is_this_users(tmp_path: Path) -> None:
         assert member.read() == b"text \\udc80"
     with pytest.raises(UsageError, match="choose another --out"):
         archive.write(tmp_path / "nowhere" / "r.tar.gz", {}, Secrets([]))
+    with pytest.raises(UsageError, match="File exists; choose another --out"):  # whose rights may be others
+        archive.write(path, {}, Secrets([]))

@@ -17,14 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from neuron_pd.hosts.limits import EFA_HUGE_PAGES_MIB
 from neuron_pd.launcher.cluster import HEAD, POD_IP, RANK
 from neuron_pd.launcher.flags import Value
 from neuron_pd.launcher.formats import container
+from neuron_pd.launcher.formats.ending import DRAIN_SECONDS, STOP_SECONDS
 from neuron_pd.launcher.serve import ServeSpec
 
 Values = dict[str, Any]
 
-HUGE_PAGES: Final = "5120Mi"  # EFA's buffers
 SHARED_MEMORY: Final = "64Gi"
 TOKEN_SECRET: Final = "neuron-pd-control-token"
 MEMORY_SHARE: Final = 0.8
@@ -37,9 +38,6 @@ NO_SERVICE_LINKS: Final = {"enableServiceLinks": False}
 READY_SECONDS: Final = 1800  # weights are loaded, graphs compiled
 PROBE_SECONDS: Final = 10
 DEAD_AFTER: Final = 6  # failed probes
-# A pod that is to go takes no new turns, since the proxy sees that it is being deleted; those in flight end meanwhile.
-DRAIN_SECONDS: Final = 120
-STOP_SECONDS: Final = 60  # for the server itself
 
 
 def role_values(spec: ServeSpec, replicas: int) -> Values:
@@ -115,7 +113,8 @@ def _resources(spec: ServeSpec) -> dict[str, str]:
         RESOURCES[spec.instance.accelerator]: str(devices),
     }
     if hardware.efa:
-        resources |= {"vpc.amazonaws.com/efa": str(max(1, int(hardware.efa * share))), "hugepages-2Mi": HUGE_PAGES}
+        resources["vpc.amazonaws.com/efa"] = str(max(1, int(hardware.efa * share)))
+        resources["hugepages-2Mi"] = f"{EFA_HUGE_PAGES_MIB}Mi"
     return resources
 
 

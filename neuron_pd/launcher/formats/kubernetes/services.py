@@ -5,13 +5,8 @@ from typing import Final
 from neuron_pd.core.control import TOKEN_FILE_ENV
 from neuron_pd.launcher.cluster import Cluster
 from neuron_pd.launcher.formats.container import TOKEN_PATH
-from neuron_pd.launcher.formats.kubernetes.pods import (
-    DRAIN_SECONDS,
-    NO_SERVICE_LINKS,
-    PROBE_SECONDS,
-    Values,
-    token_volume,
-)
+from neuron_pd.launcher.formats.ending import DRAIN_SECONDS
+from neuron_pd.launcher.formats.kubernetes.pods import NO_SERVICE_LINKS, PROBE_SECONDS, Values, token_volume
 from neuron_pd.launcher.proxying import ProxyCommand
 
 CLUSTER_ENV: Final = "NEURON_PD_CLUSTER"  # the cluster's name in the proxy's pod; the objects around the values set it
