@@ -88,7 +88,7 @@ async def refuses(ready: str) -> None:
     async with asyncio.timeout(10), aiohttp.ClientSession() as session:
         while True:
             async with session.get(ready) as page:
-                if page.status == 503:
+                if page.status == 503 and (await page.json())["draining"]:
                     return
 
 
