@@ -78,20 +78,9 @@ def hold_theirs(script: Path, running: Running, talk: Path, out: Path, log: Path
 
 
 def hold_ours(running: Running, talk: Path, out: Path, log: Path) -> None:
-    command = [
-        "bench",
-        "sweep",
-        "--url",
-        running.proxy_url,
-        "--workload",
-        str(talk),
-        "--leg",
-        "on",
-        "--cache-bust",
-        "none",
-    ]
-    command += ["--no-ignore-eos", "--no-warm-up", "--out", str(out.with_suffix(".jsonl"))]
-    _run([sys.executable, "-m", "neuron_pd", *command, "--stats-json-output", str(out)], log)
+    command = [sys.executable, "-m", "neuron_pd", "bench", "sweep", "--url", running.proxy_url, "--workload", str(talk)]
+    command += ["--leg", "on", "--cache-bust", "none", "--no-ignore-eos", "--no-warm-up"]
+    _run([*command, "--out", str(out.with_suffix(".jsonl")), "--stats-json-output", str(out)], log)
 
 
 def _run(command: Sequence[str], log: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from neuron_pd.doctor.findings import Finding, Place, Probe, Verdict, failed, warning
+from neuron_pd.doctor.findings import Finding, Place, Probe, failed, warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,6 @@ def examine(probes: Sequence[Probe[Place]], place: Place, seconds: float, begun:
         look.join(max(0.0, deadline - time.monotonic()))
         results += [Result(look.probe.subject, look.probe.name, finding) for finding in look.findings(seconds)]
     return results
-
-
-def has_failed(results: Sequence[Result]) -> bool:
-    return any(result.finding.verdict is Verdict.FAILED for result in results)
 
 
 class _Look(threading.Thread, Generic[Place]):

@@ -8,6 +8,8 @@ EFA_HUGE_PAGES_MIB: Final = 5120
 SHARED_MEMORY_BYTES: Final = 32 * 2**20  # an engine's message queues and UCX's segments
 SHARED_MEMORY: Final = "dev/shm"
 LIMITS: Final = "proc/self/limits"
+STATUS: Final = "proc/self/status"
+CAP_IPC_LOCK: Final = 14  # linux/capability.h
 MEMORY: Final = "proc/meminfo"
 
 
@@ -17,6 +19,12 @@ def locked_memory(limits: str) -> int | None:
     if found is None:
         raise ValueError("no line for locked memory")
     return None if found[1] == "unlimited" else int(found[1])
+
+
+def locks_any(status: str) -> bool:
+    """Whether a process may lock memory whatever its limit, of /proc/self/status: root, a container with IPC_LOCK."""
+    found = re.search(r"^CapEff:\s+([0-9a-f]+)", status, re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> CAP_IPC_LOCK & 1)
 
 
 def huge_page_bytes(meminfo: str) -> int:

@@ -18,9 +18,6 @@ FOUND: dict[str, Any] = {
 }  # fmt: skip
 
 
-SAME = {"input_num_tokens": 1, "conversation_id": 1}
-
-
 def statistics(path: Path, *times: tuple[int, float]) -> Path:
     """A file with a request for each (turn, TTFT in ms)."""
     requests = [

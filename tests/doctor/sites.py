@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from neuron_pd.doctor.findings import Finding, Probe, Verdict
+from neuron_pd.doctor.findings import Finding, Probe
 from neuron_pd.doctor.site import Site
 from tests.hosts.machines import install, sysfs
 
@@ -100,10 +100,6 @@ def look(probe: Probe[Any], place: Any) -> list[Finding]:
 def only(probe: Probe[Any], place: Any) -> Finding:
     (finding,) = look(probe, place)
     return finding
-
-
-def is_good(findings: list[Finding]) -> bool:
-    return all(finding.verdict in (Verdict.OK, Verdict.NOT_APPLICABLE) for finding in findings)
 
 
 def build_plugin(plugin: Path, needs: str) -> None:

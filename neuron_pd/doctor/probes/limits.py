@@ -10,14 +10,16 @@ from neuron_pd.hosts.limits import (
     MEMORY,
     SHARED_MEMORY,
     SHARED_MEMORY_BYTES,
+    STATUS,
     huge_page_bytes,
     locked_memory,
+    locks_any,
 )
 
 MIB: Final = 2**20
 UNLIMITED: Final = (
     "`* - memlock unlimited` in /etc/security/limits.conf and a new login; a unit: LimitMEMLOCK=infinity; a container: "
-    "--ulimit memlock=-1"
+    "--ulimit memlock=-1 or --cap-add IPC_LOCK"
 )
 HUGE_PAGES: Final = (
     f"`sudo sysctl -w vm.nr_hugepages={EFA_HUGE_PAGES_MIB // 2}`; a pod: hugepages-2Mi: {EFA_HUGE_PAGES_MIB}Mi"
@@ -27,12 +29,16 @@ LARGER: Final = "a container: a greater --shm-size, or --ipc host; a pod: an emp
 
 @probe("System", "locked memory", UNLIMITED)
 def memlock(site: Site) -> Finding:
-    """the limit on locked memory (`ulimit -l`): memory that is registered with EFA is locked"""
+    """the limit on locked memory (`ulimit -l`), and CAP_IPC_LOCK: memory that is registered with EFA is locked"""
     limit = locked_memory(site.read(LIMITS) or "")
     said = "unlimited" if limit is None else f"limited to {limit // 1024} KiB"
     if not site.efa_wanted:
         return not_applicable(f"{said}, and nothing is registered with EFA here")
-    return ok(said) if limit is None else failed(f"{said}: registering KV with EFA locks all of it", UNLIMITED)
+    if limit is None:
+        return ok(said)
+    if locks_any(site.read(STATUS) or ""):
+        return ok(f"{said}, which CAP_IPC_LOCK sets aside")
+    return failed(f"{said}: registering KV with EFA locks all of it", UNLIMITED)
 
 
 @probe("System", "huge pages", HUGE_PAGES)

@@ -22,7 +22,7 @@ print(hasattr(ctypes.CDLL(SONAME), "nrt_get_attached_efa_bdf"))
 
 @probe("Neuron", "Neuron devices", DRIVER)
 def devices(site: Site) -> Finding:
-    """the devices that `neuron-ls -j` lists, and their memory, against the instance's catalogue entry"""
+    """the devices that `neuron-ls -j` lists, against the instance's catalogue entry"""
     found, hardware = site.machine.neuron, site.instance.hardware
     if not _runs_here(site) or hardware is None:
         return not_applicable(f"{len(found) or 'no'} Neuron devices, and {_needs_none(site)}")

@@ -17,7 +17,7 @@ from neuron_pd.doctor.support.secrets import MARK, is_secret
 from neuron_pd.doctor.verdict import Examination
 from neuron_pd.errors import UsageError
 from neuron_pd.hosts.efa import QUERY, VERSION_QUERY
-from neuron_pd.hosts.limits import LIMITS, MEMORY
+from neuron_pd.hosts.limits import LIMITS, MEMORY, STATUS
 from neuron_pd.hosts.machine import NEURON_LS
 
 LOG_BYTES: Final = 4 * 2**20
@@ -32,7 +32,7 @@ TOOLS: Final[Mapping[str, Sequence[str]]] = {
     "nvidia-smi.txt": ("nvidia-smi",),
     "nvidia-smi-topology.txt": ("nvidia-smi", "topo", "-m"),
 }
-FILES: Final = (LIMITS, MEMORY, "proc/cpuinfo", "proc/mounts", "etc/os-release", "sys/module/neuron/version")
+FILES: Final = (LIMITS, STATUS, MEMORY, "proc/cpuinfo", "proc/mounts", "etc/os-release", "sys/module/neuron/version")
 
 
 def examination(found: Examination) -> str:

@@ -22,6 +22,21 @@ def test_locked_memory(trn2: Machine) -> None:
     assert only(limits.memlock, trn2.site(instance_name="cpu")).verdict is Verdict.NOT_APPLICABLE
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "verdict"),
+    [
+        ("000001ffffffffff", Verdict.OK),  # root on a machine
+        ("00000000a80465fb", Verdict.OK),  # root in a container that was given IPC_LOCK
+        ("00000000a80425fb", Verdict.FAILED),  # and in one that was not
+        ("0000000000000000", Verdict.FAILED),
+    ],
+)
+def test_who_may_lock_memory_whatever_the_limit(trn2: Machine, capabilities: str, verdict: Verdict) -> None:
+    trn2.write("proc/self/limits", LIMITS.format(8388608))
+    trn2.write("proc/self/status", f"Name:\tpython\nCapPrm:\t000001ffffffffff\nCapEff:\t{capabilities}\n")
+    assert only(limits.memlock, trn2.site()).verdict is verdict
+
+
 def test_huge_pages(trn2: Machine) -> None:
     trn2.write("proc/meminfo", MEMORY.format(100))
     finding = only(limits.huge_pages, trn2.site())
