@@ -1,7 +1,9 @@
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ci import release
 from ci.matrix.legs import ROOT
@@ -32,6 +34,13 @@ def test_the_version_is_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["hatch"]["version"] == {"path": "neuron_pd/__init__.py"}
+
+
+def test_what_has_to_name_the_version_beside_it_agrees() -> None:
+    chart = yaml.safe_load((ROOT / "launch/helm/neuron-pd/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    for path in ("docs/images.md", "launch/image/imagebuilder/pipeline.yaml"):
+        assert re.findall(r" Version=(\S+)", (ROOT / path).read_text()) == [__version__], path
 
 
 def test_a_tag_names_the_version_and_a_part_of_the_changelog() -> None:
