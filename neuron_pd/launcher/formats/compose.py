@@ -52,7 +52,8 @@ def _engine(spec: ServeSpec) -> Service:
         "restart": "unless-stopped",
     }
     if directory := container.model_directory(spec):
-        service["volumes"] = [{"type": "bind", "source": directory, "target": directory, "read_only": True}]
+        place = _literal(directory)
+        service["volumes"] = [{"type": "bind", "source": place, "target": place, "read_only": True}]
     return service
 
 

@@ -82,8 +82,8 @@ def test_the_token_is_a_secret_that_must_be_named() -> None:
 
 def test_a_directory_of_the_machine_is_mounted_and_the_images_own_is_not() -> None:
     assert "volumes" not in parsed(cluster())["services"]["prefill"]
-    (volume,) = parsed(cluster(model="/models/mine"))["services"]["decode"]["volumes"]
-    assert (volume["source"], volume["target"], volume["read_only"]) == ("/models/mine", "/models/mine", True)
+    (volume,) = parsed(cluster(model="/models/${MINE}"))["services"]["decode"]["volumes"]
+    assert (volume["source"], volume["target"], volume["read_only"]) == ("/models/$${MINE}", "/models/$${MINE}", True)
 
 
 def test_what_compose_is_not_for() -> None:
