@@ -6,7 +6,7 @@ from typing import Final
 from neuron_pd.core import fit
 from neuron_pd.core.control import TOKEN_FILE_ENV, EngineInfo
 from neuron_pd.core.fit import PREFILL, Problem
-from neuron_pd.doctor.cluster.place import ROLES, Cluster, Engine
+from neuron_pd.doctor.cluster.place import ROLES, UNWELL, Cluster, Engine
 from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe, warning
 
 SAME_TOKEN: Final = f"set {TOKEN_FILE_ENV} here to the file that the engines and the proxy have, with the same content"
@@ -43,6 +43,9 @@ def alive(cluster: Cluster) -> Iterable[Finding]:
     for engine in cluster.engines:
         if not engine.down:
             yield ok("up", engine.name)
+        elif engine.down.startswith(UNWELL):
+            fix = "see its log; where that is neither an engine nor a proxy, correct the URL"
+            yield failed(f"it is not well: {engine.down}", fix, engine.name)
         elif engine.usable and "refused" not in engine.down:
             seen = f"{engine.down} from here, and the proxy reaches it"
             yield warning(seen, "run this on the proxy's node to see the engines", engine.name)

@@ -13,6 +13,7 @@ from neuron_pd.doctor.ask import Answer, CannotReach, ask
 from neuron_pd.errors import UsageError
 
 AT_ONCE: Final = 16
+UNWELL: Final = "GET /health answers"  # how `down` begins where something listens
 ROLES: Final = (PREFILL, DECODE)
 
 
@@ -124,7 +125,7 @@ def _seen(engine: Engine, cluster: Cluster) -> Engine:
     try:
         health = ask(engine.url, "/health", headers=cluster.keys.for_engine(), seconds=cluster.seconds)
         if health.status != 200:
-            return replace(engine, down=f"GET /health answers {health.status}")
+            return replace(engine, down=f"{UNWELL} {health.status}")
         answer = ask(engine.url, INFO, headers=cluster.keys.for_engine(), seconds=cluster.seconds)
     except CannotReach as error:
         return replace(engine, down=str(error))

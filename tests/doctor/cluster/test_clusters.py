@@ -113,7 +113,7 @@ async def test_an_unhealthy_engine() -> None:
     async with running() as cluster:
         cluster.decode.healthy = False
         bad = failed(await examined(cluster, self_test=False))
-        assert "GET /health answers 503" in bad[1].finding.seen
+        assert bad[1].finding.seen == "it is not well: GET /health answers 503"
 
 
 async def test_blocks_that_are_gone_before_the_proxy_forgets() -> None:
