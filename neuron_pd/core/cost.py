@@ -4,8 +4,8 @@ prefill    fixed + per_token·n + per_pair·(n·m + n²/2)       n new tokens af
                                                              passes the weights once and attends to all before it
 transfer   latency + per_byte·bytes                          one NIXL READ, queueing and notification included
 
-Coefficients are never negative. They are fitted by least squares over the last observations, or come from a
-calibration (`neuron-pd plan`).
+Coefficients are never negative. They are fitted by least squares over the last observations, newer ones
+counting more, or come from a calibration (`neuron-pd plan`).
 """
 
 from collections import deque
@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-WINDOW = 64  # observations: long enough to average noise, short enough to follow a change of load
+WINDOW = 64  # observations that are kept
+# What an observation counts beside the one after it. A link that was too slow is tried only now and then: a few tries
+# must do to see that it is fast again. Prefills are seen all the time.
+FADE_PREFILL, FADE_TRANSFER = 0.95, 0.8
 FEWEST = 4  # observations before a fit is believed
 RIDGE = 1e-9  # of the diagonal: equations that observations leave open have the smallest solution
 
@@ -49,10 +52,14 @@ Cost = TypeVar("Cost")
 
 
 class Meter(Generic[Cost]):
-    """Observed durations of one kind of work, and the cost that fits the last `WINDOW` of them."""
+    """Observed durations of one kind of work, and the cost that fits the last `WINDOW` of them.
 
-    def __init__(self, cost: Callable[..., Cost]) -> None:
+    Each counts `fade` times what the next one counts.
+    """
+
+    def __init__(self, cost: Callable[..., Cost], fade: float) -> None:
         self._make = cost
+        self._fade = fade
         self._seen: deque[tuple[tuple[float, ...], float]] = deque(maxlen=WINDOW)
         self._fitted: Cost | None = None
 
@@ -68,7 +75,10 @@ class Meter(Generic[Cost]):
     def cost(self) -> Cost | None:
         """None before `FEWEST` observations."""
         if self._fitted is None and len(self._seen) >= FEWEST:
-            self._fitted = self._make(*fit([row for row, _ in self._seen], [seconds for _, seconds in self._seen]))
+            weights = [self._fade ** (age / 2) for age in reversed(range(len(self._seen)))]
+            rows = [[feature * weight for feature in row] for (row, _), weight in zip(self._seen, weights, strict=True)]
+            values = [seconds * weight for (_, seconds), weight in zip(self._seen, weights, strict=True)]
+            self._fitted = self._make(*fit(rows, values))
         return self._fitted
 
 
@@ -76,7 +86,7 @@ class PrefillMeter(Meter[PrefillCost]):
     """Learns what computing costs on an engine."""
 
     def __init__(self) -> None:
-        super().__init__(PrefillCost)
+        super().__init__(PrefillCost, FADE_PREFILL)
 
     def computed(self, new: int, context: int, seconds: float) -> None:
         self.observe((1.0, new, _pairs(new, context)), seconds)
@@ -86,7 +96,7 @@ class TransferMeter(Meter[TransferCost]):
     """Learns what reading from one peer costs."""
 
     def __init__(self) -> None:
-        super().__init__(TransferCost)
+        super().__init__(TransferCost, FADE_TRANSFER)
 
     def read(self, nbytes: int, seconds: float) -> None:
         self.observe((1.0, nbytes), seconds)
