@@ -23,7 +23,7 @@ STORE_MIB = 64
 
 @dataclass(slots=True)
 class Part:
-    """One process group. `answers` tells whether it serves; `outages` are (from, until) on the monotonic clock."""
+    """One process group. `answers` tells whether it serves; `outages` are (from, until) of `perf_counter`."""
 
     name: str
     argv: Sequence[str]

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from neuron_pd.core.settings import KEYS, RETENTIONS
 from neuron_pd.errors import UsageError
 from neuron_pd.hosts.addresses import EVERYWHERE, HERE, LOOPBACK
 from neuron_pd.profiles import ROLES, Profiles
 
 CONNECTORS: Final = ("neuron-pd", "upstream")
-RETENTIONS: Final = ("lease", "pin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class Request:
     nodes: int = 1
     node_rank: int = 0
     head_host: str | None = None
-    read_lease_seconds: int = 30
-    kv_lease_duration: int = 30
-    decoder_kv_blocks_ttl: int = 480
-    ledger_bytes: int = 64 * 2**20
+    read_lease_seconds: int = int(KEYS["read_lease_seconds"].default)
+    kv_lease_duration: int = int(KEYS["kv_lease_duration"].default)
+    decoder_kv_blocks_ttl: int = int(KEYS["decoder_kv_blocks_ttl"].default)
+    ledger_bytes: int = int(KEYS["ledger_bytes"].default)
     token_file: Path | None = None
     image: str | None = None
     extra_args: Sequence[str] = ()

@@ -37,7 +37,9 @@ def test_an_old_nixl(version: str, old: bool) -> None:
     assert versions.is_old_nixl(version) is old
 
 
-def test_the_extras_ask_for_no_older_nixl() -> None:
+def test_the_extras_ask_for_what_was_tested() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = f"nixl>={versions.MINIMUM_NIXL},<2"
     assert all(wanted in project["optional-dependencies"][extra] for extra in ("cpu", "cuda"))
+    (low, first), (high, last) = versions.TESTED_VLLM
+    assert f"vllm>={low}.{first},<{high}.{last + 1}" in project["optional-dependencies"]["cuda"]
