@@ -80,8 +80,11 @@ def run(leg: Leg, tests: Sequence[str] = ()) -> Outcome:
         outcome.steps.append(_install(environment, leg))
         if outcome.state == PASSED:
             report = Path(place) / "tests.xml"
-            outcome.steps.append(_test(environment, leg, tests or leg.tests, report))
+            tested = _test(environment, leg, tests or leg.tests, report)
             outcome.cases = junit.cases_of(report)
+            if tested.state == PASSED and outcome.count("skipped") == len(outcome.cases):
+                tested = replace(tested, state=FAILED, why="every test was skipped")
+            outcome.steps.append(tested)
             outcome.steps += [_module(environment, name) for name in (() if tests else leg.modules)]
     return outcome
 

@@ -116,6 +116,12 @@ def test_a_module_that_cannot_run_here_is_skipped_and_tests_are_not(
     assert run(LEGS["cpu-vllm0.32-libfabric-lease"]).state == FAILED
 
 
+def test_a_leg_of_which_every_test_is_skipped_has_failed(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.REPORT", REPORT.replace("name='one'/>", "name='one'><skipped/></testcase>"))
+    outcome = run(LEGS[CPU])
+    assert (outcome.state, outcome.why) == (FAILED, "tests: every test was skipped")
+
+
 def test_other_tests_take_the_place_of_the_legs_own(stand: Stand) -> None:
     run(LEGS[CPU], ["tests/core"])
     assert [command[2:] for command in stand.ran] == [("tests/core",)]
