@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 WINDOW = 64  # observations that are kept
-# What an observation counts beside the one after it. A link that was too slow is tried only now and then: a few tries
-# must do to see that it is fast again. Prefills are seen all the time.
-FADE_PREFILL, FADE_TRANSFER = 0.95, 0.8
+FADE_PREFILL, FADE_TRANSFER = 0.95, 0.8  # what an observation counts beside the one after it
+MUCH_FASTER = 0.5  # of the time that a read was expected to take
 FEWEST = 4  # observations before a fit is believed
 RIDGE = 1e-9  # of the diagonal: equations that observations leave open have the smallest solution
 
@@ -71,6 +70,10 @@ class Meter(Generic[Cost]):
         self._seen.append((tuple(features), seconds))
         self._fitted = None
 
+    def forget(self) -> None:
+        self._seen.clear()
+        self._fitted = None
+
     @property
     def cost(self) -> Cost | None:
         """None before `FEWEST` observations."""
@@ -99,6 +102,12 @@ class TransferMeter(Meter[TransferCost]):
         super().__init__(TransferCost, FADE_TRANSFER)
 
     def read(self, nbytes: int, seconds: float) -> None:
+        """A read that is much faster than expected: the link is another one now, and what was seen before is forgotten.
+
+        Of a link that was too slow no more than a read now and then is seen, so an average would be late.
+        """
+        if (cost := self.cost) is not None and seconds < MUCH_FASTER * cost.seconds(nbytes):
+            self.forget()
         self.observe((1.0, nbytes), seconds)
 
 

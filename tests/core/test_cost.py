@@ -50,13 +50,24 @@ def test_a_transfer_meter_follows_a_link_that_became_slower():
     assert meter.cost.seconds(10**7) == pytest.approx(0.011, rel=0.01)
 
 
-def test_a_link_that_is_fast_again_is_known_after_a_few_reads():
+def test_a_link_that_is_fast_again_is_known_by_its_first_read():
     meter = TransferMeter()
     for _ in range(WINDOW):
         meter.read(10**8, 10.0)
-    for _ in range(4):
+    meter.read(10**8, 0.1)
+    assert meter.cost is None  # it has to be read from again
+    for _ in range(FEWEST - 1):
         meter.read(10**8, 0.1)
-    assert meter.cost.seconds(10**8) < 5.0
+    assert meter.cost.seconds(10**8) == pytest.approx(0.1)
+
+
+def test_a_link_that_became_slower_is_known_after_a_few_reads():
+    meter = TransferMeter()
+    for _ in range(WINDOW):
+        meter.read(10**8, 0.1)
+    for _ in range(4):
+        meter.read(10**8, 10.0)
+    assert meter.cost.seconds(10**8) > 5.0
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 100)), min_size=1, max_size=WINDOW))
