@@ -34,12 +34,18 @@ def check_port_free(host: str, port: int, purpose: str) -> None:
 
 def holder(port: int) -> str:
     """Who listens on a port: its pid and command line, as far as this user may know."""
+    pid = listener(port)
+    return "a process of another user" if pid is None else f"pid {pid} ({command_of(pid)})"
+
+
+def listener(port: int) -> int | None:
+    """The pid of who listens on a port, as far as this user may know."""
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             local = connection.laddr
             if connection.status == psutil.CONN_LISTEN and local and local.port == port and connection.pid:
-                return f"pid {connection.pid} ({command_of(connection.pid)})"
-    return "a process of another user"
+                return int(connection.pid)
+    return None
 
 
 def command_of(pid: int) -> str:

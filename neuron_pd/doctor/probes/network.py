@@ -9,8 +9,8 @@ from neuron_pd.doctor.findings import Finding, failed, not_applicable, ok, probe
 from neuron_pd.doctor.reach import NOWHERE, REFUSED, is_here, reach
 from neuron_pd.doctor.site import ENGINE_ROLES, Site
 from neuron_pd.errors import PortInUse, UsageError
-from neuron_pd.hosts.addresses import ANY, PROXY_PORT
-from neuron_pd.hosts.ports import check_port_free
+from neuron_pd.hosts.addresses import ANY, HERE, PROXY_PORT
+from neuron_pd.hosts.ports import check_port_free, listener
 
 HOST: Final = "VLLM_NIXL_SIDE_CHANNEL_HOST"
 VARIABLES: Final = {"prefill": "P_IP", "decode": "D_IP"}
@@ -39,7 +39,7 @@ def side_channel(site: Site) -> Iterable[Finding]:
 
 @probe("Network", "ports", "stop the holder, or choose another port")
 def ports(site: Site) -> Iterable[Finding]:
-    """the role's ports, by its instance's profile: free, or an engine's that answers"""
+    """the role's ports, by its instance's profile: free, or of an engine or a proxy that is up"""
     wanted = [(port, f"{role}'s API") for role in site.roles if (port := site.instance.roles[role].port)]
     for role in site.roles:
         settings = site.instance.roles[role]
@@ -89,10 +89,18 @@ def _reach(site: Site, peer: str, host: str) -> Finding:
     return ok(f"{peer}'s side channel on {host}:{port} answers", host)
 
 
+def _answers(site: Site, port: int) -> bool:
+    """Whether a server is up there; one that was given its node's address listens on no other."""
+    for host in {HERE, site.hosts.get(site.role or "", HERE)}:
+        with suppress(CannotReach):
+            if ask(f"http://{host}:{port}", "/health", seconds=2.0).status == 200:
+                return True
+    return False
+
+
 def _in_use(site: Site, port: int, purpose: str, error: PortInUse) -> Finding:
     """An engine or a proxy of ours is what is to be there; anything else is in the way."""
-    with suppress(CannotReach):
-        if purpose.endswith(("API", "proxy")) and ask(f"http://127.0.0.1:{port}", "/health", seconds=2.0).status == 200:
-            return ok(f"{purpose} is up on it", str(port))
+    if listener(port) in site.ours or (purpose.endswith(("API", "proxy")) and _answers(site, port)):
+        return ok(f"{purpose} is up on it", str(port))
     what, _, fix = str(error).rpartition(": ")
     return (warning if site.role is None else failed)(what, fix, str(port))

@@ -54,6 +54,11 @@ def test_fi_info_is_found_where_the_installer_puts_it(trn2: Machine) -> None:
     assert only(efa.provider, trn2.site()).verdict is Verdict.OK
 
 
+def test_libfabric_without_its_tool(trn2: Machine) -> None:
+    trn2.environ["PATH"] = "/nowhere"
+    assert only(efa.version, trn2.site()).seen == "fi_info is not installed"
+
+
 @pytest.mark.parametrize(("version", "verdict"), [("1.20.1", Verdict.FAILED), ("1.21.0amzn1.0", Verdict.OK)])
 def test_libfabric(trn2: Machine, version: str, verdict: Verdict) -> None:
     trn2.tool("fi_info", f"echo 'libfabric: {version}'")

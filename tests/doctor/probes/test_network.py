@@ -1,4 +1,5 @@
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,9 +79,13 @@ def test_ports(trn2: Machine, tmp_path: Path, listener: int) -> None:
     assert (finding.verdict, finding.about) == (Verdict.FAILED, str(listener))
     assert f"port {listener}, which prefill's side channel needs, is in use by pid" in finding.seen
     assert "stop it, or choose another port" in finding.fix
+    ours = frozenset((os.getpid(),))  # the engine itself, which is up
+    finding = look(network.ports, trn2.site(profiles=taken, ours=ours, **given))[0]
+    assert (finding.verdict, finding.seen) == (Verdict.OK, "prefill's side channel is up on it")
 
 
-async def test_a_port_with_our_engine_on_it(trn2: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])  # everywhere, and at its node's address only
+async def test_a_port_with_an_engine_on_it(trn2: Machine, tmp_path: Path, host: str) -> None:
     async def healthy(request: web.Request) -> web.Response:
         return web.Response()
 
@@ -88,10 +93,10 @@ async def test_a_port_with_our_engine_on_it(trn2: Machine, tmp_path: Path) -> No
     app.router.add_get("/health", healthy)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, host, 0).start()
     port = runner.addresses[0][1]
     profiles = profile(tmp_path, port=port, side_channel_port=free_port())
-    site = trn2.site(role="prefill", instance_name="mine", profiles=profiles)
+    site = trn2.site(role="prefill", instance_name="mine", profiles=profiles, hosts={"prefill": host})
     finding = (await asyncio.to_thread(look, network.ports, site))[0]
     await runner.cleanup()
     assert (finding.verdict, finding.seen) == (Verdict.OK, "prefill's API is up on it")
