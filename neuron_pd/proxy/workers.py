@@ -117,6 +117,7 @@ class Workers:
         except BaseException:
             traceback.print_exc()
         finally:
+            logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)

@@ -1,4 +1,4 @@
-"""One client's connection: requests read by llhttp, one task per request, pipelined requests answered in order."""
+"""One client's connection: requests read by llhttp, one task for all of them, pipelined requests answered in order."""
 
 import asyncio
 from collections import deque
@@ -36,6 +36,7 @@ class ServerConnection(asyncio.Protocol):
         self._queue: deque[Request] = deque()
         self._responder: Responder | None = None
         self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None  # ends with the next request
         self._reading_paused = False
         self._writing_paused = False
         self._refused: _Refused | None = None
@@ -73,11 +74,7 @@ class ServerConnection(asyncio.Protocol):
         client. A request without a body (pages, health) is still answered.
         """
         self._half_closed = True
-        if (
-            self._responder is not None
-            and self._task is not None
-            and not self._server.answers_half_closed(self._current)
-        ):
+        if self._responder is not None and not self._server.answers_half_closed(self._current):
             self._client_left()
             return False
         if self._responder is None and not self._queue:
@@ -177,21 +174,37 @@ class ServerConnection(asyncio.Protocol):
     def _start(self, request: Request) -> None:
         self._current = request
         self._responder = Responder(self._transport, request, self._writing_paused)
-        self._task = self._server.loop.create_task(self._run(request, self._responder))
+        if self._task is None:
+            self._task = self._server.loop.create_task(self._run())
+        else:
+            self._go_on()
 
-    async def _run(self, request: Request, responder: Responder) -> None:
-        try:
-            await self._server.handler(request, responder)
-        except asyncio.CancelledError:
-            if not responder.client_left:
-                raise
-        finally:
-            if not responder.ended:
-                responder.abort()
-            self._finished(responder)
+    async def _run(self) -> None:
+        """Answer one request after another, until the client leaves."""
+        while (responder := self._responder) is not None:
+            try:
+                await self._server.handler(self._current, responder)
+            except asyncio.CancelledError:
+                if not responder.client_left:
+                    raise
+            finally:
+                if not responder.ended:
+                    responder.abort()
+                self._finished(responder)
+            left = responder.client_left
+            del responder  # nothing of a request is kept until the next one
+            if self._responder is None and not left:
+                self._idle = self._server.loop.create_future()
+                await self._idle
+
+    def _go_on(self) -> None:
+        """End the wait for another request."""
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.set_result(None)
 
     def _finished(self, responder: Responder) -> None:
-        self._responder = self._task = None
+        self._responder = None
         if responder.client_left:
             return
         if responder.closes or (self._server.draining and not self._queue):
@@ -212,11 +225,16 @@ class ServerConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _client_left(self) -> None:
-        self._queue.clear()
         if self._responder is not None:
             self._responder.client_left = True
-        if self._task is not None:
+        self._stop()
+
+    def _stop(self) -> None:
+        """Break off the request that is being answered, and answer no other."""
+        self._queue.clear()
+        if self._responder is not None and self._task is not None:
             self._task.cancel()
+        self._go_on()
 
     # ---- what is not served
 
@@ -269,7 +287,5 @@ class ServerConnection(asyncio.Protocol):
             self._transport.close()
 
     def cancel(self) -> None:
-        self._queue.clear()
-        if self._task is not None:
-            self._task.cancel()
+        self._stop()
         self._transport.abort()
