@@ -31,6 +31,7 @@ def test_urls(url: str, origin: Origin) -> None:
         "ftp://host:1",
         "ftp://host",
         "http://host:port",
+        "http://[::1",
         "http://host:99999",
         "http://host:0",
         "http://a b:1",
