@@ -23,7 +23,7 @@ up: $(VENV)/.ready ## a prefill engine, a decode engine and the proxy, until Ctr
 test: $(VENV)/.ready ## every test: unit, vLLM's scheduler, and real prefill + decode + proxy
 	$(BIN)/pytest
 
-test-fast: $(VENV)/.ready ## the tests that start no vLLM server (under two minutes)
+test-fast: $(VENV)/.ready ## the tests that start no vLLM server
 	$(BIN)/pytest -m "not e2e"
 
 check: $(VENV)/.ready ## lint, format, types, import rule, generated files
