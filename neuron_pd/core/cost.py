@@ -60,7 +60,8 @@ class Meter(Generic[Cost]):
         self._make = cost
         self._fade = fade
         self._seen: deque[tuple[tuple[float, ...], float]] = deque(maxlen=WINDOW)
-        self._fitted: Cost | None = None
+        self._fitted: Cost | None = None  # to what had been seen when it was last asked for
+        self._outdated = False
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -68,7 +69,7 @@ class Meter(Generic[Cost]):
     def observe(self, features: Sequence[float], seconds: float) -> None:
         """Work described by `features` (one a coefficient) took `seconds`."""
         self._seen.append((tuple(features), seconds))
-        self._fitted = None
+        self._outdated = True
 
     def forget(self) -> None:
         self._seen.clear()
@@ -77,7 +78,8 @@ class Meter(Generic[Cost]):
     @property
     def cost(self) -> Cost | None:
         """None before `FEWEST` observations."""
-        if self._fitted is None and len(self._seen) >= FEWEST:
+        if self._outdated and len(self._seen) >= FEWEST:
+            self._outdated = False
             weights = [self._fade ** (age / 2) for age in reversed(range(len(self._seen)))]
             rows = [[feature * weight for feature in row] for (row, _), weight in zip(self._seen, weights, strict=True)]
             values = [seconds * weight for (_, seconds), weight in zip(self._seen, weights, strict=True)]
@@ -104,9 +106,10 @@ class TransferMeter(Meter[TransferCost]):
     def read(self, nbytes: int, seconds: float) -> None:
         """A read that is much faster than expected: the link is another one now, and what was seen before is forgotten.
 
-        Of a link that was too slow no more than a read now and then is seen, so an average would be late.
+        Expected is the cost as it was last asked for: a fit for every read would make a turn of the proxy a fifth
+        dearer. Of a link that was too slow no more than a read now and then is seen, so an average would be late.
         """
-        if (cost := self.cost) is not None and seconds < MUCH_FASTER * cost.seconds(nbytes):
+        if self._fitted is not None and seconds < MUCH_FASTER * self._fitted.seconds(nbytes):
             self.forget()
         self.observe((1.0, nbytes), seconds)
 

@@ -54,6 +54,7 @@ def test_a_link_that_is_fast_again_is_known_by_its_first_read():
     meter = TransferMeter()
     for _ in range(WINDOW):
         meter.read(10**8, 10.0)
+    assert meter.cost is not None  # reading is expected to take as long
     meter.read(10**8, 0.1)
     assert meter.cost is None  # it has to be read from again
     for _ in range(FEWEST - 1):
