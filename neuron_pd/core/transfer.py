@@ -41,7 +41,7 @@ def second_leg(prefill_answer: Mapping[str, Any], handle: str | None) -> Params:
     return params
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make it four times as dear: the proxy reads one every turn
 class TurnReport:
     """How P served its leg, in tokens. `path` is "read_back" or "recompute", `reason` says why it was not read back.
 

@@ -143,5 +143,4 @@ class Account:
             metrics.moved.add()
         if not self.alone and (self.prefill_ms or path == Path.DIRECT):
             metrics.reuse.add(outcome, self.reason)
-        if log.isEnabledFor(logging.INFO):
-            log.info(str(turn))
+        log.info("%s", turn)

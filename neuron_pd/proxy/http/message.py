@@ -119,7 +119,19 @@ class Request:
     for the access log: what the handler has to say of it.
     """
 
-    __slots__ = ("_map", "body", "engine_lines", "headers", "http10", "keep_alive", "method", "path", "target", "turn")
+    __slots__ = (
+        "_map",
+        "body",
+        "engine_lines",
+        "get",
+        "headers",
+        "http10",
+        "keep_alive",
+        "method",
+        "path",
+        "target",
+        "turn",
+    )
 
     def __init__(
         self,
@@ -140,9 +152,7 @@ class Request:
         self.engine_lines: bytes | None = None
         self.turn: Callable[[], Mapping[str, str | int | float]] | None = None
         self._map = dict(headers)
-
-    def get(self, name: bytes) -> bytes | None:
-        return self._map.get(name)
+        self.get: Callable[[bytes], bytes | None] = self._map.get
 
     def count(self, name: bytes) -> int:
         """How many headers have this name."""
@@ -164,8 +174,7 @@ class Message(Protocol):
     """A request or a response."""
 
     headers: list[Header]
-
-    def get(self, name: bytes) -> bytes | None: ...
+    get: Callable[[bytes], bytes | None]
 
 
 def forwardable(message: Message, without: frozenset[bytes] = HOP_BY_HOP) -> list[Header]:

@@ -33,6 +33,7 @@ class Response:
     _waiter: asyncio.Future[None] | None = None
     _done = False
     _error: Exception | None = None
+    get: Callable[[bytes], bytes | None]
 
     def __init__(self, connection: "Connection", loop: asyncio.AbstractEventLoop) -> None:
         self.head: asyncio.Future[None] = loop.create_future()
@@ -40,9 +41,6 @@ class Response:
         self._loop = loop
         self._connection: Connection | None = connection
         self._buffer: list[bytes] = []
-
-    def get(self, name: bytes) -> bytes | None:
-        return self._map.get(name)
 
     @property
     def complete(self) -> bool:
@@ -115,7 +113,7 @@ class Response:
 
     def begin(self, status: int) -> None:
         self.status = status
-        self._map = dict(self.headers)
+        self.get = dict(self.headers).get
         if not self.head.done():
             self.head.set_result(None)
 
