@@ -42,7 +42,9 @@ def test_a_kind_of_cache_is_reused_or_refused(tmp_path: Path, kind: str) -> None
     servers = (Server(role, tmp_path / f"{role}.log", model=model, args=ARGS.get(kind, ())) for role in ROLES)
     with Pair(*servers) as pair:
         acquired, report = two_turns(pair, SAYS.get(kind, 24))
-    if kind == "mla":
+        # Without AMX, vLLM for CPU keeps no prefix cache where attention is latent.
+        kept = pair.decode.control("info").json()["prefix_caching"]
+    if kind == "mla" and kept:
         assert (report["path"], report["reason"]) == ("read_back", "verified")
         assert report["reused"] == acquired["kv_transfer_params"]["remote_num_tokens"]
     else:
