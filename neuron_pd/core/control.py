@@ -69,6 +69,11 @@ class EngineInfo:
     side_channel_host: str = ""
     side_channel_port: int = 0
 
+    @property
+    def pins(self) -> bool:
+        """Whether a finished turn's blocks are held (`Settings.pins`)."""
+        return self.retention == "pin"
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

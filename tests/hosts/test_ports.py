@@ -1,20 +1,11 @@
 import os
 import socket
-from collections.abc import Iterator
 
 import pytest
 
 from neuron_pd.errors import PortInUse, UsageError
 from neuron_pd.hosts import ports
 from tests.launcher.plans import free_port
-
-
-@pytest.fixture
-def listener() -> Iterator[int]:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server.getsockname()[1]
 
 
 def test_a_port_in_use_names_its_holder(listener: int) -> None:

@@ -1,9 +1,7 @@
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,6 @@ from neuron_pd.launcher import ports, preflight, resources
 from neuron_pd.launcher.serve import serve_spec
 from neuron_pd.launcher.topology import cpu_topology
 from tests.launcher.plans import free_port
-
-
-@pytest.fixture
-def listener() -> Iterator[int]:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server.getsockname()[1]
 
 
 @pytest.fixture

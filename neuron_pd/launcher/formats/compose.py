@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from neuron_pd.core.control import TOKEN_FILE_ENV
 from neuron_pd.errors import UsageError
+from neuron_pd.hosts.addresses import ANY, HERE
 from neuron_pd.launcher.cluster import NETWORK, Cluster
 from neuron_pd.launcher.formats import container
 from neuron_pd.launcher.formats.yaml_text import dump, remarks
@@ -63,7 +64,7 @@ def _proxy(cluster: Cluster) -> Service:
         python="python3",
         prefill=[cluster.prefill.url],
         decode=[cluster.decode.url],
-        host="0.0.0.0",
+        host=ANY,
         port=port,
         acquire_timeout=SHARED_CORES_ACQUIRE_SECONDS,
     )
@@ -73,9 +74,9 @@ def _proxy(cluster: Cluster) -> Service:
         "entrypoint": [program],
         "command": words,
         "environment": {TOKEN_FILE_ENV: container.TOKEN_PATH},
-        "ports": [f"127.0.0.1:{port}:{port}"],
+        "ports": [f"{HERE}:{port}:{port}"],
         "depends_on": {spec.role: {"condition": "service_healthy"} for spec in cluster.engines},
-        "healthcheck": _healthy(f"http://127.0.0.1:{port}/ready"),
+        "healthcheck": _healthy(f"http://{HERE}:{port}/ready"),
         "secrets": _secret(),
         "restart": "unless-stopped",
     }

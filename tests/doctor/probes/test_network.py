@@ -1,7 +1,5 @@
 import asyncio
 import os
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,6 @@ from tests.launcher.plans import free_port
 @pytest.fixture
 def trn2(tmp_path: Path) -> Machine:
     return Machine(tmp_path, "trn2.48xlarge")
-
-
-@pytest.fixture
-def listener() -> Iterator[int]:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server.getsockname()[1]
 
 
 def own(machine: Machine, **hosts: str) -> Finding:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from neuron_pd.core.control import TOKEN_FILE_ENV
+from neuron_pd.hosts.addresses import ANY
 from neuron_pd.launcher.cluster import Cluster
 from neuron_pd.launcher.formats.container import TOKEN_PATH
 from neuron_pd.launcher.formats.ending import DRAIN_SECONDS
@@ -28,7 +29,7 @@ def proxy_values(cluster: Cluster) -> Values:
     volume, mount = token_volume()
     argv = ProxyCommand(
         python="python3",
-        host="0.0.0.0",
+        host=ANY,
         port=cluster.proxy_port,
         kubernetes_selector=f"app.kubernetes.io/instance=$({CLUSTER_ENV})",
         store=f"redis://$({CLUSTER_ENV})-redis:{REDIS_PORT}/0",
