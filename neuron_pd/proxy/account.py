@@ -143,4 +143,4 @@ class Account:
             metrics.moved.add()
         if not self.alone and (self.prefill_ms or path == Path.DIRECT):
             metrics.reuse.add(outcome, self.reason)
-        log.info("%s", turn)
+        log.info(turn)

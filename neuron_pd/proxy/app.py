@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from socket import socket
@@ -46,6 +46,8 @@ PAGES = frozenset(("/health", "/ready", "/metrics"))
 RESPONSE = "/v1/responses/"
 EXPIRE_SECONDS = 2.0
 
+Handler = Callable[[Request, Responder], Awaitable[int]]
+
 
 class Proxy:
     """`async with Proxy(settings) as proxy:` listens; leaving the block drains and closes.
@@ -83,6 +85,12 @@ class Proxy:
         self._log = AccessLog(settings.seen.access_log) if settings.seen.access_log else None
         offers = Offers(self.store, self.legs, settings.conversations.kept)
         self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, offers, self.tracing, secret)
+        self._own: dict[str, Handler] = {
+            **dict.fromkeys(PAGES, self._page),
+            **dict.fromkeys(engine_calls.CALLS, self._call),
+            ui.PAGE: ui.page,
+            ui.STATE: self._live,
+        }
         self._passing = Timeouts(phases.first_byte, phases.idle)
         admin.watch(self.metrics, self.roster, self.store, self.admission)
         listen = settings.listen
@@ -147,14 +155,8 @@ class Proxy:
 
     async def _route(self, request: Request, responder: Responder) -> int:
         path = request.path
-        if path in PAGES:
-            return await self._page(request, responder)
-        if path == ui.PAGE:
-            return ui.page(request, responder)
-        if path == ui.STATE:
-            return await self._live(responder)
-        if path in engine_calls.CALLS:
-            return await self._call(request, responder)
+        if (own := self._own.get(path)) is not None:
+            return await own(request, responder)
         if self.server.draining:
             raise Refusal(503, "the proxy is about to stop", "draining", ((b"retry-after", b"1"),))
         tenant = self.tenants.of(request)
@@ -196,7 +198,7 @@ class Proxy:
         except Refusal as refusal:
             responder.send(refusal.status, refusal.headers, refusal.body)
 
-    async def _live(self, responder: Responder) -> int:
+    async def _live(self, _: Request, responder: Responder) -> int:
         own = ui.part(self.roster, self.metrics, self.store)
         return ui.state(responder, self.roster, [own, *await self.siblings.states(PART)])
 

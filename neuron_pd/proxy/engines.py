@@ -186,9 +186,9 @@ class Engines:
 
 
 def _first(pool: Sequence[Engine], avoid: Sequence[Engine], role: Role, last: str = "", saved: int = 0) -> Engine:
+    if len(pool) == 1 and not avoid and pool[0].usable:
+        return pool[0]
     usable = [engine for engine in pool if engine.usable and engine not in avoid]
-    if len(usable) == 1:
-        return usable[0]
     if not usable:
         raise not_ready(f"no {role} engine is ready: the proxy's /ready says why")
     return min(usable, key=lambda one: (one.load - saved if one.url == last else one.load, one.served))

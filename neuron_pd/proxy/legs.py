@@ -36,6 +36,7 @@ NOT_FORWARDED = frozenset(
 CLIENT_KEYS = frozenset((b"authorization", b"x-api-key"))
 JSON = (b"content-type", b"application/json")
 MAX_ANSWER = 64 * 1024 * 1024
+NOTHING = nullcontext()
 PASSED_ON = (408, 429, 504)  # about load and time: the client decides when to come back
 
 
@@ -155,7 +156,7 @@ class Legs:
 
     def keeping(self, lease: Lease | None) -> AbstractContextManager[None]:
         """Renew a lease, every third of its time, for as long as it is waited for: P may be busy."""
-        return nullcontext() if lease is None or lease.engine.info is None else self._renewing(lease, lease.engine.info)
+        return NOTHING if lease is None or lease.engine.info is None else self._renewing(lease, lease.engine.info)
 
     @contextmanager
     def _renewing(self, lease: Lease, info: EngineInfo) -> Iterator[None]:

@@ -43,9 +43,9 @@ class Offers:
             return prefill.info is None and self._ttl > 0
         return holder.offers and holder.reads_back and prefill.reads_back
 
-    async def to_keep(self, engine: Engine, params: Mapping[str, Any] | None, call: Generate) -> Offer | None:
+    async def to_keep(self, engine: Engine, params: Mapping[str, Any], call: Generate) -> Offer | None:
         """What to remember of D's answer; None where it offers nothing, or nothing that can be used."""
-        if not params or not params.get("remote_block_ids"):
+        if not params.get("remote_block_ids"):
             return None
         if engine.info is not None:
             seconds = engine.info.decoder_kv_blocks_ttl

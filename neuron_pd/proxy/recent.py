@@ -24,10 +24,10 @@ class Finished(NamedTuple):
 
     def __str__(self) -> str:
         """The turn's line in the log."""
-        prefill = f"Prefill done in {self.prefill:.0f}ms" if self.prefill else "No prefill"
+        prefill = f"Prefill done in {round(self.prefill)}ms" if self.prefill else "No prefill"
         return (
             f"{prefill} cache {self.outcome.upper()} path={self.path} reason={self.reason} reused={self.reused} "
-            f"prompt={self.prompt} status={self.status} total={self.total:.0f}ms"
+            f"prompt={self.prompt} status={self.status} total={round(self.total)}ms"
         )
 
 

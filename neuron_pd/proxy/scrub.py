@@ -9,11 +9,9 @@ followed by a colon, are a key.
 
 import re
 
-KEY = b'"kv_transfer_params"'
-
-# An object that holds no other and no escapes, as engines write the field: found in one step.
-_FLAT = re.compile(rb'\{[^{}"]*+(?:"[^"\\]*+"[^{}"]*+)*+\}')
-_AS_WRITTEN = re.compile(b"," + KEY + b":(?:null|" + _FLAT.pattern + b")")
+NAME = b"kv_transfer_params"
+KEY = b'"%b"' % NAME
+_AS_WRITTEN = b",%b:" % KEY
 _COLON = re.compile(rb"\s*:\s*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
 _LITERAL_END = re.compile(rb"[,}\]\s]")
@@ -46,13 +44,16 @@ class Scrubber:
         """What may go out now: perhaps nothing, perhaps more than `data`."""
         if self._held:
             return self._slow(self._held + data)
-        found = data.find(KEY)
-        while found > 0 and (field := _AS_WRITTEN.match(data, found - 1)):
-            data = data[: found - 1] + data[field.end() :]
-            found = data.find(KEY, found - 1)
-        if found < 0 and data.endswith(_DECIDED):
-            return data
-        return self._slow(data, len(data) if found < 0 else found)
+        found = data.find(NAME)  # sooner found than with its quotes, of which there are many
+        while found > 1 and data.startswith(_AS_WRITTEN, found - 2):
+            end = _flat_end(data, found + len(_AS_WRITTEN) - 2)
+            if end is None:
+                break
+            data = data[: found - 2] + data[end:]
+            found = data.find(NAME, found - 2)
+        if found < 0:
+            return data if data.endswith(_DECIDED) else self._slow(data, len(data))
+        return self._slow(data, max(0, found - 1))
 
     def rest(self) -> bytes:
         """What is still held at the end of the body; a field that never ended is dropped."""
@@ -93,8 +94,8 @@ def scrub(body: bytes) -> bytes:
 
 def value_end(data: bytes, start: int) -> int | None:
     """Where the JSON value that begins at `start` ends; None when it is not complete."""
-    if flat := _FLAT.match(data, start):
-        return flat.end()
+    if (flat := _flat_end(data, start)) is not None:
+        return flat
     if start >= len(data):
         return None
     if data[start] not in b'"{[':
@@ -112,6 +113,18 @@ def value_end(data: bytes, start: int) -> int | None:
         if depth == 0:
             return token.end()
     return None
+
+
+def _flat_end(data: bytes, start: int) -> int | None:
+    """Where an object ends that holds no other and no escapes, or a null: what engines write, found in one step."""
+    if data.startswith(b"null", start):
+        return start + 4
+    end = data.find(b"}", start)
+    if end < 0 or not data.startswith(b"{", start) or data.find(b"\\", start, end) >= 0:
+        return None
+    # With as many quotes that open as close, the brace is outside of a text.
+    nested = data.find(b"{", start + 1, end) >= 0 or data.count(b'"', start, end) % 2
+    return None if nested else end + 1
 
 
 def _field(data: bytes, position: int) -> tuple[int, int] | None:

@@ -249,7 +249,7 @@ class Turn:
             self.offers.decline(decode, reply.params)
             return
         known = Known(decode.url, handle, start.prefill, start.tokens)
-        offer = await self.offers.to_keep(decode, reply.params, self.call)
+        offer = await self.offers.to_keep(decode, reply.params, self.call) if reply.params else None
         await self.store.put(keys, known, offer, conversation.outgrown())
         before = self.engines.holder(self.known.decode) if self.known and self.mine else None
         if before is not None and before.offers and self.known is not None:

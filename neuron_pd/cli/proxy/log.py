@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 BATCH_SECONDS = 0.05
 BATCH_CHARACTERS = 16 * 1024
+LEVELS = {level: name for name, level in logging.getLevelNamesMapping().items()}
 
 
 class Record(logging.LogRecord):
@@ -19,7 +20,7 @@ class Record(logging.LogRecord):
     exc_text = stack_info = None
 
     def __init__(self, name: str, level: int, path: str, at: int, msg: Any, args: Any, exc_info: Any, *_: Any) -> None:
-        self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
+        self.name, self.levelno, self.levelname = name, level, LEVELS.get(level) or logging.getLevelName(level)
         self.msg, self.args, self.exc_info = msg, args, exc_info
         self.created = time.time()
 
@@ -34,7 +35,8 @@ class Formatter(logging.Formatter):
         if second != self._second:
             self._second, self._text = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
         thousandths = int((record.created - second) * 1000)
-        line = f"{self._text},{thousandths:03d} {record.levelname} {record.name}: {record.getMessage()}"
+        said = record.msg % record.args if record.args else record.msg
+        line = f"{self._text},{thousandths:03d} {record.levelname} {record.name}: {said}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -51,25 +53,26 @@ class Lines(logging.StreamHandler[TextIO]):
         self._waiting: list[str] = []
         self._characters = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def handle(self, record: logging.LogRecord) -> bool:
         try:
             line = self.format(record)
         except Exception:
             self.handleError(record)
-            return
-        self._waiting.append(line)
-        self._characters += len(line)
-        if record.levelno >= logging.WARNING or self._characters > BATCH_CHARACTERS or not self._in_time():
-            self.flush()
+            return True
+        with self.lock:  # type: ignore[union-attr] # every handler makes one
+            self._waiting.append(line)
+            self._characters += len(line)
+            now = record.levelno >= logging.WARNING or self._characters > BATCH_CHARACTERS
+            if now or (len(self._waiting) == 1 and not self._in_time()):
+                self.flush()
+        return True
 
     def _in_time(self) -> bool:
-        """Whether what waits will be written: the first line of a batch sees to it."""
+        """See to it that what waits will be written; whether there is an event loop that does."""
         try:
-            loop = asyncio.get_running_loop()
+            asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
         except RuntimeError:
             return False
-        if len(self._waiting) == 1:
-            loop.call_later(BATCH_SECONDS, self.flush)
         return True
 
     def flush(self) -> None:

@@ -39,6 +39,9 @@ HOP_BY_HOP = frozenset(
 REASONS = {status.value: b"%d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
 
 
+_line = b"%b: %b\r\n".__mod__
+
+
 class UpstreamError(EngineUnavailable):
     """An upstream gave no complete response."""
 
@@ -167,7 +170,7 @@ def status_line(status: int) -> bytes:
 
 def header_lines(headers: Iterable[Header]) -> bytes:
     """Headers as they go over the wire, each line with its end."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
+    return b"".join(map(_line, headers))
 
 
 class Message(Protocol):

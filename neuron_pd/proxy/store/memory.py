@@ -51,10 +51,11 @@ class MemoryStore:
     async def put(
         self, keys: Sequence[bytes], known: Known, offer: Offer | None = None, forget: Sequence[bytes] = ()
     ) -> None:
-        now = self._now()
-        self._make_room_for_urls()
-        numbers = self._number(known.decode), self._number(known.prefill)
-        entry = _ENTRY.pack(int(now), known.tokens, *numbers, bytes.fromhex(known.handle))
+        now, numbers = self._now(), self._numbers
+        if known.decode not in numbers or known.prefill not in numbers:
+            self._number(known.decode, known.prefill)
+        decode, prefill = numbers[known.decode], numbers[known.prefill]
+        entry = _ENTRY.pack(int(now), known.tokens, decode, prefill, bytes.fromhex(known.handle))
         for key in forget:
             self._pop(key, now)
         for key in keys:
@@ -111,19 +112,16 @@ class MemoryStore:
         _, tokens, decode, prefill, handle = _ENTRY.unpack(entry)
         return Known(self._urls[decode], handle.hex(), self._urls[prefill], tokens)
 
-    def _number(self, url: str) -> int:
-        """Engines are few: each URL is kept once."""
-        if url not in self._numbers:
-            self._numbers[url] = len(self._urls)
-            self._urls.append(url)
-        return self._numbers[url]
-
-    def _make_room_for_urls(self) -> None:
-        """After 65,000 engines that came and went, everything is forgotten."""
-        if len(self._urls) > MAX_URLS - 2:
+    def _number(self, *urls: str) -> None:
+        """Engines are few: each URL is kept once. After 65,000 that came and went, everything is forgotten."""
+        if len(self._urls) > MAX_URLS - len(urls):
             self._urls.clear()
             self._numbers.clear()
             self._generations, self._ends = deque([{}]), deque()
+        for url in urls:
+            if url not in self._numbers:
+                self._numbers[url] = len(self._urls)
+                self._urls.append(url)
 
     def _offer(self, handle: str, offer: Offer) -> None:
         self._withdraw(handle)

@@ -27,7 +27,7 @@ Part = dict[str, Any]
 FRESH = (b"cache-control", b"no-store")
 
 
-def page(request: Request, responder: Responder) -> int:
+async def page(request: Request, responder: Responder) -> int:
     """The page itself."""
     if request.method not in (b"GET", b"HEAD"):
         raise Refusal(405, "this page is read with GET", "method_not_allowed", ((b"allow", b"GET, HEAD"),))
