@@ -23,6 +23,7 @@ from neuron_pd.proxy.conversations import Scope, response_key
 from neuron_pd.proxy.engines import Engine, Engines, Role, Target
 from neuron_pd.proxy.errors import JSON, Refusal, error_body
 from neuron_pd.proxy.http import Client, Request, Responder, Server, Timeouts
+from neuron_pd.proxy.leases import Leases
 from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.offers import Offers
@@ -32,12 +33,13 @@ from neuron_pd.proxy.pools.roster import Roster
 from neuron_pd.proxy.pools.source import Member, Plan
 from neuron_pd.proxy.probe import Probe, control_headers
 from neuron_pd.proxy.relay import BrokenOff
+from neuron_pd.proxy.router import Router
 from neuron_pd.proxy.sessions import SESSIONS, end_session
 from neuron_pd.proxy.settings import Pools, Settings
 from neuron_pd.proxy.siblings import PART, STATE, Seat, Siblings
 from neuron_pd.proxy.store import Store, open_store
 from neuron_pd.proxy.tenants import Anyone, Keys, Tenant, Tenants
-from neuron_pd.proxy.turn import Router, Turn
+from neuron_pd.proxy.turn import Turn
 from neuron_pd.proxy.ways import Ways
 
 log = logging.getLogger("neuron_pd.proxy")
@@ -77,14 +79,18 @@ class Proxy:
         for call in self.siblings.journal():
             engine_calls.repeat(self.roster, call)
         self.tenants: Tenants = Keys(settings.access.keys) if settings.access.keys else Anyone()
-        self.legs = Legs(self.client, phases, settings.token, self.metrics, settings.access)
+        self.legs = Legs(self.client, phases, self.metrics, settings.access)
+        key = settings.access.engine_key
+        self.leases = Leases(self.client, phases.acquire, settings.token, self.metrics, key)
         # What proxies with one control token share, they find under the same keys; nobody else can guess them.
         secret = sha256(settings.token.encode()).digest() if settings.token else b""
         ways = Ways(settings.choice.direct)
         self.tracing = tracing.to_endpoint(settings.seen.traces)
         self._log = AccessLog(settings.seen.access_log) if settings.seen.access_log else None
-        offers = Offers(self.store, self.legs, settings.conversations.kept)
-        self._router = Router(self.engines, self.store, self.legs, self.metrics, ways, offers, self.tracing, secret)
+        offers = Offers(self.store, self.legs, self.leases, settings.conversations.kept)
+        self._router = Router(
+            self.engines, self.store, self.legs, self.leases, self.metrics, ways, offers, self.tracing, secret
+        )
         self._own: dict[str, Handler] = {
             **dict.fromkeys(PAGES, self._page),
             **dict.fromkeys(engine_calls.CALLS, self._call),
@@ -99,8 +105,7 @@ class Proxy:
         self._private = Server(self._for_sibling, settings.limits, error_body)
         if self._seat.own is not None:
             await self._private.listen_at(str(self._seat.own))
-        key, direct = settings.access.engine_key, settings.choice.direct
-        ttl = settings.conversations.ttl
+        direct, ttl = settings.choice.direct, settings.conversations.ttl
         self.probe = Probe(self.engines, self.client, settings.token, settings.watch, key, direct, ttl)
         await self.probe.once()
         await self.server.accept()
@@ -117,7 +122,7 @@ class Proxy:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self.legs.settle(self.settings.phases.acquire)
+        await self.leases.settle(self.settings.phases.acquire)
         await self.client.close()
         await self.store.close()
         await asyncio.to_thread(self.tracing.close)

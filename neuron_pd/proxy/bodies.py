@@ -37,6 +37,18 @@ def load(raw: bytes) -> tuple[Any, bool]:
             raise Refusal(400, f"the request's body is not JSON: {error}", "invalid_json") from error
 
 
+MAX_ANSWER = 64 * 1024 * 1024  # bytes of one that is read whole
+
+
+def json_object(raw: bytes) -> Mapping[str, Any]:
+    """An engine's answer; an empty one where it is not a JSON object."""
+    try:
+        parsed = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
 def dump(body: Any) -> bytes:
     """JSON bytes; what orjson refuses (lone surrogates, huge integers) is written escaped, as Python does."""
     try:

@@ -18,7 +18,8 @@ from neuron_pd.proxy.apis import chat, completions
 from neuron_pd.proxy.bodies import Generate, dump
 from neuron_pd.proxy.engines import Engine
 from neuron_pd.proxy.http import UpstreamError
-from neuron_pd.proxy.legs import Lease, Legs
+from neuron_pd.proxy.leases import Lease, Leases
+from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.store import Known, Offer, Store
 
 MARGIN = 0.1  # of an offer's time is left for P to begin with it
@@ -34,8 +35,8 @@ NOT_RENDERED = ("documents", "reasoning_effort", "tool_choice", "mm_processor_kw
 class Offers:
     """Keeps and takes offers. `ttl`: seconds for which engines with vLLM's own connector keep a turn; 0: unused."""
 
-    def __init__(self, store: Store, legs: Legs, ttl: float) -> None:
-        self._store, self._legs, self._ttl = store, legs, ttl
+    def __init__(self, store: Store, legs: Legs, leases: Leases, ttl: float) -> None:
+        self._store, self._legs, self._leases, self._ttl = store, legs, leases, ttl
 
     def usable(self, holder: Engine, prefill: Engine) -> bool:
         """Whether offers of this D may go to this P."""
@@ -71,9 +72,9 @@ class Offers:
 
     async def _renewed(self, lease: Lease) -> Lease | str:
         try:
-            failure = await self._legs.renew(lease)
+            failure = await self._leases.renew(lease)
         except asyncio.CancelledError:  # the client left, and nobody else has this offer now
-            self._legs.release(lease)
+            self._leases.release(lease)
             raise
         return lease if failure is None else failure
 
@@ -85,7 +86,7 @@ class Offers:
     def decline(self, engine: Engine, params: Mapping[str, Any] | None) -> None:
         """Let D go of what it offers: nobody will come for it."""
         if engine.offers and params and params.get("remote_request_id"):
-            self._legs.release(Lease(engine, dict(params)))
+            self._leases.release(Lease(engine, dict(params)))
 
     async def _tokens(self, engine: Engine, call: Generate) -> list[int] | None:
         body = tokenize_body(call)

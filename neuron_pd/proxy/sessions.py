@@ -8,8 +8,9 @@ from neuron_pd.core.control import PREFIX
 from neuron_pd.proxy.conversations import MAX_ID_BYTES, Scope
 from neuron_pd.proxy.errors import JSON, Refusal
 from neuron_pd.proxy.http import Request, Responder, UpstreamError
+from neuron_pd.proxy.router import Router
 from neuron_pd.proxy.tenants import Tenant
-from neuron_pd.proxy.turn import Router, end_of_session
+from neuron_pd.proxy.turn import end_of_session
 
 SESSIONS = f"{PREFIX}conversations/"
 
@@ -28,7 +29,7 @@ async def end_session(router: Router, request: Request, responder: Responder, te
     salt = options.get("cache_salt", [None])[-1]
     models = options.get("model") or ["", *await _served(router)]
     keys = [Scope(tenant.name, model, salt, router.secret).key(b"id", name) for model in dict.fromkeys(models)]
-    ended = await end_of_session(router.store, router.engines, router.legs, keys)
+    ended = await end_of_session(router.store, router.engines, router.leases, keys)
     responder.send(200, [JSON], orjson.dumps({"id": name.decode("utf-8", "replace"), "deleted": ended > 0}))
     return 200
 

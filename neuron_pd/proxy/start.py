@@ -15,13 +15,15 @@ from neuron_pd.core.transfer import first_leg
 from neuron_pd.proxy import history
 from neuron_pd.proxy.account import Account
 from neuron_pd.proxy.bodies import Generate
-from neuron_pd.proxy.engines import Engine, Engines, Role
+from neuron_pd.proxy.engines import Engine, Role
 from neuron_pd.proxy.errors import Refusal
 from neuron_pd.proxy.http import Header, Request, StaleConnection
-from neuron_pd.proxy.legs import Lease, Legs, Prefilled, PrefillFailed
+from neuron_pd.proxy.leases import Lease
+from neuron_pd.proxy.legs import Prefilled, PrefillFailed
 from neuron_pd.proxy.offers import Offers
+from neuron_pd.proxy.router import Router
 from neuron_pd.proxy.store import Known
-from neuron_pd.proxy.ways import CANNOT_PREFILL, Direct, Offered, Ways
+from neuron_pd.proxy.ways import CANNOT_PREFILL, Direct, Offered
 
 REUSE_HEADER, OFF = b"x-neuron-pd-reuse", b"off"
 RANK_HEADER = b"x-data-parallel-rank"
@@ -53,16 +55,14 @@ class Starter:
 
     def __init__(
         self,
-        engines: Engines,
-        legs: Legs,
-        ways: Ways,
+        router: Router,
         request: Request,
         call: Generate,
         account: Account,
         known: Known | None,
         offers: Offers | None,
     ) -> None:
-        self.engines, self.legs, self.ways = engines, legs, ways
+        self.engines, self.legs, self.leases, self.ways = router.engines, router.legs, router.leases, router.ways
         self.request, self.call, self.account = request, call, account
         self.known = known
         self.offers = offers  # None: those of this turn are another conversation's
@@ -153,7 +153,7 @@ class Starter:
             lease = await self.offers.take(holder, known, self.call)
             if isinstance(lease, Lease) or holder.info is None:
                 return lease
-        return await self.legs.acquire(holder, known.handle, extra)
+        return await self.leases.acquire(holder, known.handle, extra)
 
     def _no_reuse(self, prefill: Engine, holder: Engine | None) -> str:
         if self.request.get(REUSE_HEADER) == OFF:
@@ -193,7 +193,7 @@ class Starter:
         unread = lease
         prefill.begin(weight)
         try:
-            with account.span.leg("prefill") as span, self.legs.keeping(lease):
+            with account.span.leg("prefill") as span, self.leases.keeping(lease):
                 span.at(prefill)
                 extra = (*self._last_rank(prefill), *span.headers)
                 answer = await self.legs.prefill(prefill, self.request, body, leased=lease is not None, extra=extra)
@@ -203,7 +203,7 @@ class Starter:
         finally:
             prefill.end(weight)
             if unread is not None:
-                self.legs.release(unread)
+                self.leases.release(unread)
         prefill.without_params = answer.params is None
         account.offered = lease is not None
         seconds = account.prefilled(began, answer)

@@ -7,7 +7,6 @@ which conversation is this? ─► acquire D's handle ─► prefill on P ─►
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from neuron_pd.core.transfer import HANDLE, Params, second_leg
 from neuron_pd.proxy import history
@@ -26,16 +25,16 @@ from neuron_pd.proxy.http import (
     TimedOut,
     UpstreamError,
 )
-from neuron_pd.proxy.legs import Lease, Legs, new_handle, unavailable
-from neuron_pd.proxy.metrics import Metrics
-from neuron_pd.proxy.offers import Offers
+from neuron_pd.proxy.leases import Lease, Leases
+from neuron_pd.proxy.legs import new_handle, unavailable
 from neuron_pd.proxy.relay import BrokenOff, is_stream, relay
 from neuron_pd.proxy.reply import FinishTap, JsonTap, StreamTap, Tap
+from neuron_pd.proxy.router import Router
 from neuron_pd.proxy.start import Start, Starter
 from neuron_pd.proxy.store import Known, Store
 from neuron_pd.proxy.tenants import Tenant
-from neuron_pd.proxy.tracing import NO_SPAN, NoTracing, Span, Tracing
-from neuron_pd.proxy.ways import Direct, Ways
+from neuron_pd.proxy.tracing import NO_SPAN, Span
+from neuron_pd.proxy.ways import Direct
 
 log = logging.getLogger("neuron_pd.proxy")
 
@@ -45,20 +44,6 @@ def _params(start: Start, handle: str | None) -> Params | None:
     if start.prefilled is not None and start.prefilled.params is not None:
         return second_leg(start.prefilled.params, handle)
     return None if handle is None else {HANDLE: handle}
-
-
-@dataclass(frozen=True, slots=True)
-class Router:
-    """What every turn needs. `secret`: of the keys of conversations."""
-
-    engines: Engines
-    store: Store
-    legs: Legs
-    metrics: Metrics
-    ways: Ways
-    offers: Offers
-    tracing: Tracing = field(default_factory=NoTracing)
-    secret: bytes = b""
 
 
 class Turn:
@@ -71,8 +56,9 @@ class Turn:
     mine = True  # and whether it is of this conversation
 
     def __init__(self, router: Router, request: Request, responder: Responder, tenant: Tenant) -> None:
-        self.engines, self.store, self.legs, self.metrics = router.engines, router.store, router.legs, router.metrics
-        self.ways, self.offers = router.ways, router.offers
+        self.router = router
+        self.engines, self.store, self.metrics = router.engines, router.store, router.metrics
+        self.legs, self.leases, self.offers, self.ways = router.legs, router.leases, router.offers, router.ways
         self.request = request
         self.responder = responder
         self.api = GENERATE[request.path]
@@ -139,7 +125,7 @@ class Turn:
         """P and D share the turn. Where D is lost before any of its answer was there, once more from the beginning."""
         await self._find()
         known, offers = self.known, self.offers if self.mine else None
-        starter = Starter(self.engines, self.legs, self.ways, self.request, self.call, self.account, known, offers)
+        starter = Starter(self.router, self.request, self.call, self.account, known, offers)
         lost: list[Engine] = []
         for last in (False, True):
             decode = self.engines.for_decode(known.decode if known else None, lost)
@@ -205,7 +191,7 @@ class Turn:
                 decode = None
         finally:
             if not taken and start.prefilled is not None:
-                self.legs.strand(start.prefilled)
+                self.leases.strand(start.prefilled.engine, start.prefilled.params)
 
     async def _answer(self, decode: Engine, response: Response, start: Start) -> None:
         streamed = is_stream(response)
@@ -244,7 +230,7 @@ class Turn:
         if not reply.finished:
             return
         if conversation.final:
-            await end_of_session(self.store, self.engines, self.legs, conversation.lookup)
+            await end_of_session(self.store, self.engines, self.leases, conversation.lookup)
         if handle is None or not (keys := conversation.finished(reply)):
             self.offers.decline(decode, reply.params)
             return
@@ -267,14 +253,14 @@ class Turn:
     def _let_go(self, start: Start) -> None:
         if start.lease is not None and start.lease is not self.let_go:
             self.let_go = start.lease
-            self.legs.release(start.lease)
+            self.leases.release(start.lease)
 
 
-async def end_of_session(store: Store, engines: Engines, legs: Legs, keys: Sequence[bytes]) -> int:
+async def end_of_session(store: Store, engines: Engines, leases: Leases, keys: Sequence[bytes]) -> int:
     """Forget a conversation, here and at its D: how many finished turns that were."""
     turns = await store.drop(keys)
     for known in turns:
         engine = engines.holder(known.decode)
         if engine is not None:
-            legs.forget(engine, known.handle)
+            leases.forget(engine, known.handle)
     return len(turns)

@@ -198,7 +198,7 @@ async def test_end_of_a_session_by_its_id(cluster: Cluster) -> None:
         f"{cluster.url}/neuron_pd/v1/conversations/a%2Fb%20c", headers={"authorization": "Bearer one"}
     ) as response:
         assert (response.status, await response.json()) == (200, {"id": "a/b c", "deleted": True})
-    await cluster.proxy.legs.settle(5)
+    await cluster.proxy.leases.settle(5)
     assert cluster.decode.released == [handle]
     assert len(cluster.proxy.store) == 1
     await cluster.post(chat(LONG, REPLY, "x", conversation_id="a/b c"), authorization="Bearer one")
@@ -226,7 +226,7 @@ async def test_end_of_a_session_by_a_header(cluster: Cluster, named: bool) -> No
     assert last.turn["path"] == "read_back"
     assert HANDLE not in cluster.decode.generated[1].body["kv_transfer_params"]
     assert "x-neuron-pd-session" not in cluster.decode.generated[1].headers
-    await cluster.proxy.legs.settle(5)
+    await cluster.proxy.leases.settle(5)
     assert cluster.decode.released == [handle]
     assert len(cluster.proxy.store) == 0
 

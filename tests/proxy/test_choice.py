@@ -168,7 +168,7 @@ async def test_a_lease_of_the_old_d_is_not_lost_when_the_new_one_fails(faulty: s
         answer = await cluster.post(chat(*SECOND, conversation_id="c"))
         assert answer.status == 200
         assert len(third.generated) == 1
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         leases = len(old.at(control.ACQUIRE))
         read = sum(1 for request in cluster.prefill.generated if FINGERPRINT in request.body["kv_transfer_params"])
         assert leases == read + len(old.released)

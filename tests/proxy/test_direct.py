@@ -20,7 +20,7 @@ async def two_turns(cluster: Cluster, second: dict[str, Any] = SECOND, **fields:
     assert (await cluster.post(FIRST)).status == 200
     answer = await cluster.post({**second, **fields})
     assert answer.status == 200
-    await cluster.proxy.legs.settle(5)
+    await cluster.proxy.leases.settle(5)
     return answer.turn
 
 
@@ -147,7 +147,7 @@ async def test_a_d_that_is_lost_means_p_and_d_again() -> None:
         answer = await cluster.post(SECOND)
         assert (answer.status, answer.turn["path"]) == (200, "read_back")
         assert len(other.generated) == 1
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         assert len(one.released) == 1
         assert len(one.at(control.ACQUIRE)) == 2
 
@@ -159,7 +159,7 @@ async def test_each_attempt_of_a_direct_turn_gives_its_own_lease_back() -> None:
         cluster.decode.faults.reset, cluster.decode.faults.times = True, 2
         answer = await cluster.post({**SECOND, "stream": True})
         assert (answer.status, answer.turn["path"]) == (200, "direct")
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         assert len(cluster.decode.at(control.ACQUIRE)) == 2
         assert len(cluster.decode.released) == 2
         assert not cluster.decode.leases

@@ -85,7 +85,7 @@ async def test_a_lease_of_a_failed_prefill_is_given_back_and_the_retry_has_its_o
         cluster.prefills[1].faults.times = 0
         answer = await cluster.post(chat(*SECOND, conversation_id="c"))
         assert answer.turn["path"] == "read_back"
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         offered = [
             request.body["kv_transfer_params"]["remote_request_id"]
             for engine in cluster.prefills
@@ -114,7 +114,7 @@ async def test_the_only_d_refuses_then_comes_back(cluster: Cluster) -> None:
     answer = await cluster.post(chat(LONG))
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert answer.json["error"]["type"] == "server_error"
-    await cluster.proxy.legs.settle(5)
+    await cluster.proxy.leases.settle(5)
     if cluster.prefill.generated:
         assert len(cluster.prefill.released) == 1
         assert cluster.proxy.metrics.unread.get("decode_not_reached") == 1

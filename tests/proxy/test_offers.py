@@ -74,7 +74,7 @@ async def test_pin_mode(stream: bool, fields: dict[str, Any]) -> None:
         assert len(set(offered(cluster))) == 2
         assert cluster.decode.renewed == offered(cluster)
         assert not cluster.decode.at(control.ACQUIRE)
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         assert not cluster.decode.released
 
 
@@ -107,7 +107,7 @@ async def test_what_p_did_not_read_is_given_back() -> None:
         (pin,) = cluster.decode.leases
         answer = await cluster.post(chat("another " + LONG, REPLY, "go on", conversation_id="c"))
         assert answer.turn["reason"] == "no_common_prefix"
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         assert cluster.decode.released == [pin]
 
 
@@ -116,7 +116,7 @@ async def test_a_turn_that_declines_reuse_lets_go_of_the_one_before() -> None:
         await cluster.post(chat(LONG, conversation_id="c"))
         (pin,) = cluster.decode.leases
         await cluster.post(chat(*SECOND, conversation_id="c"), X_Neuron_PD_Reuse="off")
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         assert cluster.decode.released == [pin]
 
 
@@ -124,7 +124,7 @@ async def test_the_end_of_a_session_lets_go_of_everything() -> None:
     async with pinning() as cluster:
         await cluster.post(chat(LONG, conversation_id="c"))
         await cluster.post(chat(*SECOND, conversation_id="c"), X_Neuron_PD_Session="end")
-        await cluster.proxy.legs.settle(5)
+        await cluster.proxy.leases.settle(5)
         (last,) = [name for name in cluster.decode.leases if name not in offered(cluster)] or [None]
         assert last is None
         assert len(cluster.decode.released) == 2

@@ -16,7 +16,7 @@ SECOND = (LONG, "the reply", "go on")
 
 async def drained(cluster: Cluster) -> None:
     """Releases under way have arrived."""
-    await cluster.proxy.legs.settle(5)
+    await cluster.proxy.leases.settle(5)
 
 
 @pytest.mark.parametrize("stream", [False, True])
