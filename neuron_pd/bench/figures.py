@@ -57,10 +57,6 @@ class LengthRow:
         return _ratio(self.ttft_ms_off, self.ttft_ms_on)
 
     @property
-    def prefill_speedup(self) -> float | None:
-        return _ratio(self.prefill_ms_off, self.prefill_ms_on)
-
-    @property
     def compute_ms_on(self) -> float | None:
         """The prefill leg with reuse, less the transfer: computing the suffix, and everything around it."""
         if self.prefill_ms_on is None:

@@ -88,7 +88,7 @@ def limits(neuron_config: Any) -> list[str]:
 
 
 class NxdAdapter(NeuronAdapter):
-    """Handed the model in place of tensors, it finds them. Reads by address need one; `has_addresses` says."""
+    """Handed the model in place of tensors, it finds them."""
 
     name = "nxd"
 
@@ -97,9 +97,6 @@ class NxdAdapter(NeuronAdapter):
         for name, cache in caches.items():
             found.update({name: cache} if hasattr(cache, "data_ptr") else kv_state(cache))
         return found
-
-    def has_addresses(self, caches: Caches) -> bool:
-        return all(cache.data_ptr() for cache in self.locate(caches).values())
 
     def regions(self, caches: Caches) -> list[Region]:
         return super().regions(self.locate(caches))

@@ -30,7 +30,7 @@ def test_medians_over_the_turns_from_the_second_on() -> None:
         ttft_spread_on=Interval(281.25, 343.75),
         gain=Ratio(8.0, 8.0, 8.0),
     )
-    assert (first.speedup, first.prefill_speedup, first.compute_ms_on) == (8.0, 8.0, 230.0)
+    assert (first.speedup, first.compute_ms_on) == (8.0, 230.0)
     assert (second.length, second.ttft_ms_off, second.ttft_ms_on) == (2048, 5000.0, 625.0)
 
 

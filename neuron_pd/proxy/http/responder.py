@@ -22,7 +22,7 @@ class Responder:
     Each call but `start` is one write to the socket: the head goes out with what follows it.
 
     Writes after the client left go nowhere. With `follow(source)` the source is paused while more than the transport's
-    high-water mark waits for the client; a handler that produces bytes itself awaits `drained()` instead.
+    high-water mark waits for the client.
     """
 
     __slots__ = (
@@ -32,7 +32,6 @@ class Responder:
         "_head",
         "_pending",
         "_transport",
-        "_waiter",
         "client_left",
         "paused",
         "source",
@@ -46,7 +45,6 @@ class Responder:
         self._close = not request.keep_alive
         self._ended = False
         self._pending = b""
-        self._waiter: asyncio.Future[None] | None = None
         self.started = False
         self.paused = paused
         self.client_left = False
@@ -111,12 +109,6 @@ class Responder:
         if self.paused:
             source.pause()
 
-    async def drained(self) -> None:
-        """Wait until the client has read enough."""
-        if self.paused and not self.client_left:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-
     def pause_writing(self) -> None:
         self.paused = True
         if self.source is not None:
@@ -126,8 +118,6 @@ class Responder:
         self.paused = False
         if self.source is not None:
             self.source.resume()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def _head_bytes(self, status: int, headers: Iterable[Header], framing: list[bytes]) -> bytes:
         self.started = True
