@@ -13,6 +13,7 @@ on as they came, with what neuron-pd adds under `neuron_pd_` names, so the field
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any, Self, TypeGuard
 
 from neuron_pd.core.fingerprint import Fingerprint
@@ -71,12 +72,13 @@ class TurnReport:
     def from_json(cls, body: Mapping[str, Any]) -> Self | None:
         """None for anything that is not a report (an engine without neuron-pd sends none). Durations may be absent."""
         try:
-            return cls(
-                body["path"], body["reason"], body["prompt"], body["offered"], body["verified"], body["reused"],
-                body["local"], body.get("took_ms", 0.0), body.get("read_ms", 0.0), body.get("expected_ms", 0.0),
-            )  # fmt: skip
+            return cls(*_said(body), *[body.get(name, 0.0) for name in _DURATIONS])
         except (KeyError, TypeError):
             return None
+
+
+_DURATIONS = ("took_ms", "read_ms", "expected_ms")
+_said = itemgetter(*(name for name in TurnReport.__dataclass_fields__ if name not in _DURATIONS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,9 +149,7 @@ class Proxy:
         except Exception:
             log.exception("a request failed inside the proxy")
             if not responder.started:
-                responder.send(
-                    500, [(b"content-type", b"application/json")], error_body(500, "internal error of the proxy")
-                )
+                responder.send(500, [JSON], error_body(500, "internal error of the proxy"))
         finally:
             path = request.path if request.path in GENERATE or request.path in PAGES else "other"
             self.metrics.requests.add(path, str(status))

@@ -71,7 +71,6 @@ class Legs:
 
     def __init__(self, client: Client, phases: Phases, metrics: Metrics, access: Access) -> None:
         self.client = client
-        self.phases = phases
         self.metrics = metrics
         self._key = key_headers(access.engine_key)
         # Keys that the proxy checked, or replaces, stop here.

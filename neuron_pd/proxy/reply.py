@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from neuron_pd.proxy.apis import Api, Reply
+from neuron_pd.proxy.bodies import json_object
 
 _OVERLAP = 48
 # A token's text, without quotes in it.
@@ -63,11 +64,8 @@ class JsonTap:
 
     def reply(self) -> Reply:
         if self._reply is None:
-            try:
-                answer = orjson.loads(b"".join(self._raw))
-            except orjson.JSONDecodeError:
-                answer = None
-            self._reply = self._api.whole(answer) if isinstance(answer, dict) else Reply()
+            answer = json_object(b"".join(self._raw))
+            self._reply = self._api.whole(answer) if answer else Reply()
         return self._reply
 
 

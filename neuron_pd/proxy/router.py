@@ -1,6 +1,6 @@
 """What every turn needs, as one object."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from neuron_pd.proxy.engines import Engines
 from neuron_pd.proxy.leases import Leases
@@ -8,7 +8,7 @@ from neuron_pd.proxy.legs import Legs
 from neuron_pd.proxy.metrics import Metrics
 from neuron_pd.proxy.offers import Offers
 from neuron_pd.proxy.store import Store
-from neuron_pd.proxy.tracing import NoTracing, Tracing
+from neuron_pd.proxy.tracing import Tracing
 from neuron_pd.proxy.ways import Ways
 
 
@@ -23,5 +23,5 @@ class Router:
     metrics: Metrics
     ways: Ways
     offers: Offers
-    tracing: Tracing = field(default_factory=NoTracing)
-    secret: bytes = b""
+    tracing: Tracing
+    secret: bytes

@@ -9,7 +9,6 @@ from typing import Any, TextIO
 
 BATCH_SECONDS = 0.05
 BATCH_CHARACTERS = 16 * 1024
-LEVELS = {level: name for name, level in logging.getLevelNamesMapping().items()}
 
 
 class Record(logging.LogRecord):
@@ -20,7 +19,7 @@ class Record(logging.LogRecord):
     exc_text = stack_info = None
 
     def __init__(self, name: str, level: int, path: str, at: int, msg: Any, args: Any, exc_info: Any, *_: Any) -> None:
-        self.name, self.levelno, self.levelname = name, level, LEVELS.get(level) or logging.getLevelName(level)
+        self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
         self.msg, self.args, self.exc_info = msg, args, exc_info
         self.created = time.time()
 
@@ -35,8 +34,7 @@ class Formatter(logging.Formatter):
         if second != self._second:
             self._second, self._text = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
         thousandths = int((record.created - second) * 1000)
-        said = record.msg % record.args if record.args else record.msg
-        line = f"{self._text},{thousandths:03d} {record.levelname} {record.name}: {said}"
+        line = f"{self._text},{thousandths:03d} {record.levelname} {record.name}: {record.getMessage()}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -53,26 +51,25 @@ class Lines(logging.StreamHandler[TextIO]):
         self._waiting: list[str] = []
         self._characters = 0
 
-    def handle(self, record: logging.LogRecord) -> bool:
+    def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
         except Exception:
             self.handleError(record)
-            return True
-        with self.lock:  # type: ignore[union-attr] # every handler makes one
-            self._waiting.append(line)
-            self._characters += len(line)
-            now = record.levelno >= logging.WARNING or self._characters > BATCH_CHARACTERS
-            if now or (len(self._waiting) == 1 and not self._in_time()):
-                self.flush()
-        return True
+            return
+        self._waiting.append(line)
+        self._characters += len(line)
+        if record.levelno >= logging.WARNING or self._characters > BATCH_CHARACTERS or not self._in_time():
+            self.flush()
 
     def _in_time(self) -> bool:
-        """See to it that what waits will be written; whether there is an event loop that does."""
+        """Whether what waits will be written: the first line of a batch sees to it."""
         try:
-            asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
+            loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
+        if len(self._waiting) == 1:
+            loop.call_later(BATCH_SECONDS, self.flush)
         return True
 
     def flush(self) -> None:
