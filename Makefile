@@ -23,8 +23,8 @@ up: $(VENV)/.ready ## a prefill engine, a decode engine and the proxy, until Ctr
 test: $(VENV)/.ready ## every test: unit, vLLM's scheduler, and real prefill + decode + proxy
 	$(BIN)/pytest
 
-test-fast: $(VENV)/.ready ## the tests that start no vLLM server
-	$(BIN)/pytest -m "not e2e"
+test-fast: $(VENV)/.ready ## under two minutes: the tests that run no other programs, on all cores
+	$(BIN)/pytest -n auto -m "not e2e and not slow"
 
 check: $(VENV)/.ready ## lint, format, types, import rule, generated files
 	$(BIN)/ruff check .

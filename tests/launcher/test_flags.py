@@ -80,6 +80,7 @@ def test_numbers(value: Any, found: int | None) -> None:
     assert number({"a": value} if value is not None else {}, "a") == found
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]+(-[a-z]+)*", fullmatch=True), st.one_of(st.booleans(), st.text(), st.integers())

@@ -299,6 +299,7 @@ async def test_500_clients_that_send_and_reset() -> None:
         assert not cluster.decode.leases
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_slowly_holds_little_memory() -> None:
     async with running(watch=Watch(interval=60.0)) as cluster:
         event = b"data: " + b"x" * 100_000 + b"\n\n"

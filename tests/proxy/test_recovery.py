@@ -20,6 +20,7 @@ def problems(cluster: Cluster) -> list[str]:
     return [f"{one.what}; {one.change}" for engine in cluster.proxy.engines.every for one in engine.problems]
 
 
+@pytest.mark.slow
 async def test_a_burst_of_failures_of_p_under_load() -> None:
     """Row: after a burst of failures, the breaker half-opens and recovers without a restart."""
     async with running(watch=SELDOM) as cluster:
@@ -43,6 +44,7 @@ async def test_a_burst_of_failures_of_p_under_load() -> None:
         assert {(await cluster.post(chat(f"and again {n}"))).status for n in range(3)} == {200}
 
 
+@pytest.mark.slow
 async def test_a_burst_of_failures_of_d_and_each_failed_trial_waits_longer() -> None:
     """Row: after a burst of failures, the breaker half-opens and recovers without a restart."""
     async with running(watch=SELDOM) as cluster:

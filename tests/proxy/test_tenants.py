@@ -119,6 +119,7 @@ async def test_keys_come_and_go_while_the_proxy_runs(guarded: Guarded) -> None:
     assert (await cluster.post(chat(LONG), **bearer(guarded.one))).status == 200
 
 
+@pytest.mark.slow
 async def test_a_changed_file_is_noticed_without_a_signal(guarded: Guarded) -> None:
     late = add_key(guarded.path, "late")
     async with asyncio.timeout(20):

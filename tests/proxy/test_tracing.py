@@ -120,6 +120,7 @@ async def test_over_the_wire_to_a_collector() -> None:
         assert collector.resource["service.name"] == "neuron-pd-proxy"
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_down_costs_no_answer() -> None:
     async with running(seen=Seen(traces="http://127.0.0.1:9/v1/traces")) as cluster:
         assert (await cluster.post(chat(LONG))).status == 200

@@ -232,6 +232,7 @@ async def test_p_without_transfer_params_leaves_the_prefill_to_d(cluster: Cluste
     assert cluster.proxy.metrics.reuse.get("miss", "no_transfer_params") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_turn_is_freed_as_it_ends(cluster: Cluster, streamed: bool) -> None:
     gc.collect()

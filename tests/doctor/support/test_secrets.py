@@ -32,6 +32,7 @@ values = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=SHORTE
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(NAMES), values, min_size=1), st.data())
 def test_no_value_survives_in_the_archive(environ: dict[str, str], data: st.DataObject) -> None:
     surroundings = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -356,6 +356,7 @@ async def test_unasked_bytes_close_an_idle_connection() -> None:
         assert peer.connections == 2
 
 
+@pytest.mark.slow
 async def test_no_cap_on_connections() -> None:
     waiting = 0
     everyone = asyncio.Event()

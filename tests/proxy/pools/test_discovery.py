@@ -31,6 +31,7 @@ def usable(proxy: Proxy, role: Role) -> set[str]:
     return {engine.url for engine in proxy.engines.every if engine.role is role and engine.usable}
 
 
+@pytest.mark.slow
 async def test_a_file_that_changes_and_one_that_is_bad(tmp_path: Path) -> None:
     file = tmp_path / "pools.yaml"
     async with FakeEngine("prefill") as p, FakeEngine("decode") as d1, FakeEngine("decode") as d2:

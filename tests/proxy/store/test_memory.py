@@ -78,6 +78,7 @@ TestBounded = Bounded.TestCase
 TestBounded.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
+@pytest.mark.slow
 def test_conversations_stay_within_the_bound_and_cost_what_is_said() -> None:
     store = MemoryStore(4_000, 3600)
     gc.collect()
