@@ -27,7 +27,7 @@ def peer_names(context: click.Context, parameter: click.Parameter, text: str | N
 @click.option("--peers", metavar="example,vllm-router", callback=peer_names, help="Other proxies, in the same run.")
 @click.option("--json", "path", type=click.Path(path_type=Path, dir_okay=False), help="Also write the rows to a file.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Times that each is loaded.")
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Length of a round.")
+@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1), help="Length of a round.")
 @click.option("--clients", default=32, show_default=True, type=click.IntRange(1), help="They ask again and again.")
 @click.option("--chunks", default=64, show_default=True, type=click.IntRange(1), help="Chunks of each reply.")
 @click.option("--burst", default=160, show_default=True, type=click.IntRange(0), help="Clients that arrive at once.")

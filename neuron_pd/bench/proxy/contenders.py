@@ -9,10 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
-
-import psutil
 
 from neuron_pd.bench.proxy import peers
 from neuron_pd.bench.proxy.peers import Say, Unavailable
@@ -101,10 +98,6 @@ class Pinned:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def cpu_seconds(self) -> float:
-        """Processor time used so far by the process, its threads and its children."""
-        return sum(_cpu_seconds(process) for process in _family(self.process.pid))
-
     def listening(self, port: int) -> None:
         """Wait until it accepts connections on `port`. Unavailable when it ends first, or takes too long."""
         until = time.monotonic() + START_SECONDS
@@ -123,25 +116,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    """In nanoseconds from the scheduler where the kernel tells them (proc(5), schedstat), else in clock ticks."""
-    try:
-        tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        used = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return float(used.user + used.system)

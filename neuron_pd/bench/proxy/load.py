@@ -3,24 +3,27 @@
     python -m neuron_pd.bench.proxy.load PORT --clients 32 --seconds 3 --identity id
 
 prints one JSON object. Two shapes of load: `--seconds S`, each client asks again as soon as it is answered; `--once`,
-all clients connect at the same moment and ask once, at a measured pace.
+all clients connect at the same moment and ask once, at a measured pace. `--watch PID`: what that process and its
+children take of the processor meanwhile is measured too.
 """
 
 import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any, cast
 
 import orjson
 import uvloop
 
+from neuron_pd.bench.proxy.cpu import cpu_seconds
 from neuron_pd.bench.proxy.engine import PACED
 from neuron_pd.bench.proxy.replies import LAST_CHUNK
 
 DONE = b"data: [DONE]"
-WARM_SECONDS = 0.5
+WARM_SECONDS = 1.0
 IDENTITIES = ("id", "transcript")
 GIVE_UP_SECONDS = 60.0
 
@@ -69,13 +72,14 @@ class Tally:
 
 
 class Client(asyncio.Protocol):
-    """One connection. `asked` resolves when it has nothing more to ask."""
+    """One connection. `answered` resolves with its first answer, `asked` when it has nothing more to ask."""
 
     def __init__(self, tally: Tally, ask: Ask, index: int, once: bool, began: float) -> None:
         self._tally, self._ask, self._index, self._once, self._began = tally, ask, index, once, began
         self._number = 0
         self._pieces: list[bytes] = []
         self._seen_first = False
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,6 +101,8 @@ class Client(asyncio.Protocol):
             self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self.answered.done():
+            self.answered.set_result(None)
         if not self.asked.done():
             self._tally.failed += 1
             self.asked.set_result(None)
@@ -105,6 +111,7 @@ class Client(asyncio.Protocol):
         """The first reply of a client is read closely, the others for their end."""
         tally = self._tally
         if self._number == 1:
+            self.answered.set_result(None)
             tally.judge(reply)
         elif DONE in reply[-64:]:
             tally.answered += 1
@@ -121,24 +128,35 @@ class Client(asyncio.Protocol):
         self._transport.close()
 
 
-async def again_and_again(port: int, clients: int, seconds: float, ask: Ask, chunks: int) -> dict[str, Any]:
-    """Closed loop: requests answered in a window of `seconds`, after a warm-up."""
+async def again_and_again(
+    port: int, clients: int, seconds: float, ask: Ask, chunks: int, watched: Sequence[int]
+) -> dict[str, Any]:
+    """Closed loop: requests answered in a window of `seconds`, after a warm-up.
+
+    A slow proxy works on the requests of all clients side by side. So that a window neither takes credit for what was
+    done before it, nor loses what is nearly done at its end, the clients come one after another, and it begins when
+    each of them has been answered.
+    """
     tally = Tally(chunks)
-    connected = [await _connect(port, Client(tally, ask, index, False, 0.0)) for index in range(clients)]
-    await asyncio.sleep(WARM_SECONDS)
-    began, cpu, answered = time.perf_counter(), time.process_time(), tally.answered
+    connected = []
+    for index in range(clients):
+        connected.append(await _connect(port, Client(tally, ask, index, False, 0.0)))
+        await asyncio.sleep(WARM_SECONDS / clients)
+    await asyncio.wait([client.answered for client in connected], timeout=GIVE_UP_SECONDS)
+    began, used, answered = time.perf_counter(), _used(watched), tally.answered
     await asyncio.sleep(seconds)
     answered = tally.answered - answered
-    elapsed, cpu = time.perf_counter() - began, time.process_time() - cpu
+    elapsed = time.perf_counter() - began
+    cpu = [after - before for before, after in zip(used, _used(watched), strict=True)]
     tally.stopping = True
     await _ended(connected)
-    return {"requests": answered, "failed": tally.failed, "seconds": elapsed, "client_cpu": cpu}
+    return {"requests": answered, "failed": tally.failed, "seconds": elapsed, "cpu": cpu}
 
 
-async def all_at_once(port: int, clients: int, ask: Ask, chunks: int) -> dict[str, Any]:
+async def all_at_once(port: int, clients: int, ask: Ask, chunks: int, watched: Sequence[int]) -> dict[str, Any]:
     """`clients` that connect at the same moment, one request each; seconds to each one's first chunk."""
     tally = Tally(chunks)
-    began, cpu = time.perf_counter(), time.process_time()
+    began, used = time.perf_counter(), _used(watched)
     every = [Client(tally, ask, index, True, began) for index in range(clients)]
     await asyncio.gather(*(_connect(port, client) for client in every))
     await _ended(every)
@@ -146,9 +164,14 @@ async def all_at_once(port: int, clients: int, ask: Ask, chunks: int) -> dict[st
         "requests": tally.answered,
         "failed": tally.failed,
         "seconds": time.perf_counter() - began,
-        "client_cpu": time.process_time() - cpu,
+        "cpu": [after - before for before, after in zip(used, _used(watched), strict=True)],
         "first_bytes": sorted(tally.first_bytes),
     }
+
+
+def _used(processes: Sequence[int]) -> list[float]:
+    """Processor time of each, in seconds; of this one last."""
+    return [*map(cpu_seconds, processes), time.process_time()]
 
 
 async def _connect(port: int, client: Client) -> Client:
@@ -168,12 +191,14 @@ def main() -> None:
     options.add_argument("--identity", choices=IDENTITIES, default="id")
     options.add_argument("--seconds", type=float, default=3.0)
     options.add_argument("--once", action="store_true")
+    options.add_argument("--watch", type=int, action="append", default=[])
     given = options.parse_args()
     ask = Ask(given.identity, paced=given.once)
     if given.once:
-        result = uvloop.run(all_at_once(given.port, given.clients, ask, given.chunks))
+        run = all_at_once(given.port, given.clients, ask, given.chunks, given.watch)
     else:
-        result = uvloop.run(again_and_again(given.port, given.clients, given.seconds, ask, given.chunks))
+        run = again_and_again(given.port, given.clients, given.seconds, ask, given.chunks, given.watch)
+    result = uvloop.run(run)
     sys.stdout.write(orjson.dumps(result).decode() + "\n")
 
 

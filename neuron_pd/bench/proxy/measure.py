@@ -13,7 +13,6 @@ import orjson
 
 from neuron_pd.bench.proxy.contenders import OURS, Contender, Pinned, Ports, contender
 from neuron_pd.bench.proxy.figures import ENGINE, Burst, Measured, Round, notes, ratios
-from neuron_pd.bench.proxy.load import WARM_SECONDS
 from neuron_pd.bench.proxy.peers import Say, Unavailable
 from neuron_pd.errors import EngineStartError, UsageError
 
@@ -27,7 +26,7 @@ class Plan:
 
     peers: tuple[str, ...] = ()
     rounds: int = 5
-    seconds: float = 3.0
+    seconds: float = 5.0
     clients: int = 32
     chunks: int = 64
     burst: int = 160
@@ -115,34 +114,33 @@ class Bench:
 
     def _round(self, name: str) -> Round:
         process, port = self._running[name]
-        identity = "transcript" if name == TRANSCRIPT else "id"
-        own, engine = process.cpu_seconds(), self._engine.cpu_seconds()
         seen = self._load(
-            port, "--clients", str(self.plan.clients), "--seconds", str(self.plan.seconds), "--identity", identity
+            port,
+            *("--clients", str(self.plan.clients), "--seconds", str(self.plan.seconds)),
+            *("--identity", "transcript" if name == TRANSCRIPT else "id"),
+            watched=(process, self._engine),
         )
-        # The processes' times include the warm-up, in which they worked as hard.
-        share = seen["seconds"] / (seen["seconds"] + WARM_SECONDS)
-        own, engine = (process.cpu_seconds() - own) * share, (self._engine.cpu_seconds() - engine) * share
-        return Round(seen["requests"], seen["failed"], seen["seconds"], own, engine, seen["client_cpu"])
+        return Round(seen["requests"], seen["failed"], seen["seconds"], *seen["cpu"])
 
     def _burst(self, name: str) -> Burst:
         process, port = self._running[name]
-        own = process.cpu_seconds()
         seen = self._load(
             port,
             *("--clients", str(self.plan.burst), "--once"),
             *("--identity", "transcript" if name == TRANSCRIPT else "id"),
+            watched=(process,),
         )
-        own = process.cpu_seconds() - own
-        return Burst(seen["first_bytes"], seen["requests"] * self.plan.chunks, own, seen["failed"])
+        return Burst(seen["first_bytes"], seen["requests"] * self.plan.chunks, seen["cpu"][0], seen["failed"])
 
-    def _load(self, port: int, *options: str) -> dict[str, Any]:
-        argv = (sys.executable, "-m", "neuron_pd.bench.proxy.load", str(port), "--chunks", str(self.plan.chunks))
-        with Pinned((*argv, *options), self.cores.client, talks=True) as client:
+    def _load(self, port: int, *options: str, watched: Sequence[Pinned] = ()) -> dict[str, Any]:
+        argv = [sys.executable, "-m", "neuron_pd.bench.proxy.load", str(port), "--chunks", str(self.plan.chunks)]
+        argv += [*options, *(f"--watch={one.process.pid}" for one in watched)]
+        with Pinned(argv, self.cores.client, talks=True) as client:
             try:
                 out, _ = client.process.communicate(timeout=self.plan.seconds + SPARE_SECONDS)
             except subprocess.TimeoutExpired:
-                return {"requests": 0, "failed": 1, "seconds": 1.0, "client_cpu": 0.0, "first_bytes": []}
+                unknown = [0.0] * (len(watched) + 1)
+                return {"requests": 0, "failed": 1, "seconds": 1.0, "cpu": unknown, "first_bytes": []}
             if client.process.returncode:
                 raise EngineStartError(f"the load client failed: {client.last_words}")
         seen: dict[str, Any] = orjson.loads(out)

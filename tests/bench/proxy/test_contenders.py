@@ -4,7 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from neuron_pd.bench.proxy import peers
@@ -14,14 +13,10 @@ from neuron_pd.bench.proxy.peers import Unavailable
 CORE = min(os.sched_getaffinity(0))
 
 
-def test_a_process_keeps_to_its_core_and_its_time_is_counted() -> None:
-    code = "import os; sum(range(3_000_000)); print(os.sched_getaffinity(0), flush=True); input()"
+def test_a_process_keeps_to_its_core() -> None:
+    code = "import os; print(os.sched_getaffinity(0), flush=True); input()"
     with Pinned((sys.executable, "-c", code), CORE, talks=True) as child:
         assert child.read_line() == b"{%d}\n" % CORE
-        used = child.cpu_seconds()
-        assert used > 0
-        own = psutil.Process(child.process.pid).cpu_times()
-        assert used == pytest.approx(own.user + own.system, abs=0.1)
     assert child.process.returncode is not None
 
 
