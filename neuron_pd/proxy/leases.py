@@ -153,13 +153,10 @@ class Leases:
         self, engine: Engine, path: str, body: Mapping[str, str], extra: Sequence[Header] = ()
     ) -> tuple[int, Mapping[str, Any]]:
         headers = [*self._headers, *extra] if extra else self._headers
-        response = await self._client.request(
-            engine.origin, b"POST", path.encode(), headers, orjson.dumps(body), timeouts=self._timeouts
+        answer = await self._client.ask(
+            engine.origin, b"POST", path.encode(), headers, orjson.dumps(body), self._timeouts, MAX_ANSWER
         )
-        try:
-            return response.status, json_object(await response.read(MAX_ANSWER))
-        finally:
-            response.close()
+        return answer.status, json_object(answer.body)
 
     def _unwanted(self, asking: "asyncio.Future[Lease | str]") -> None:
         if not asking.cancelled() and asking.exception() is None and isinstance(lease := asking.result(), Lease):

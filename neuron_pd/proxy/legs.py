@@ -93,14 +93,10 @@ class Legs:
 
     async def tokenize(self, engine: Engine, body: bytes) -> list[int] | None:
         """What an engine makes of a prompt; None where it does not say. UpstreamError when it does not answer."""
-        response = await self.client.request(
-            engine.origin, b"POST", b"/tokenize", [*self._key, JSON], body, timeouts=self._asking
-        )
-        try:
-            tokens = json_object(await response.read(MAX_ANSWER)).get("tokens")
-        finally:
-            response.close()
-        return tokens if response.status == 200 and isinstance(tokens, list) else None
+        headers = [*self._key, JSON]
+        answer = await self.client.ask(engine.origin, b"POST", b"/tokenize", headers, body, self._asking, MAX_ANSWER)
+        tokens = json_object(answer.body).get("tokens")
+        return tokens if answer.status == 200 and isinstance(tokens, list) else None
 
     async def prefill(
         self, engine: Engine, request: Request, body: bytes, leased: bool, extra: Sequence[Header] = ()
@@ -150,11 +146,10 @@ class Legs:
 
     async def models(self, engine: Engine) -> list[str]:
         """The names of what an engine serves. UpstreamError when it does not answer."""
-        response = await self.client.request(engine.origin, b"GET", b"/v1/models", self._key, timeouts=self._asking)
-        try:
-            listed = json_object(await response.read(MAX_ANSWER)).get("data")
-        finally:
-            response.close()
+        answer = await self.client.ask(
+            engine.origin, b"GET", b"/v1/models", self._key, timeouts=self._asking, limit=MAX_ANSWER
+        )
+        listed = json_object(answer.body).get("data")
         return [str(model["id"]) for model in listed or () if isinstance(model, dict) and "id" in model]
 
     def failed(self, engine: Engine, leg: str, error: UpstreamError) -> None:

@@ -11,7 +11,7 @@ import orjson
 from neuron_pd.core import control, fit
 from neuron_pd.core.fit import Problem
 from neuron_pd.proxy.engines import Engine, Engines, Role
-from neuron_pd.proxy.http import Client, ConnectFailed, Header, TimedOut, Timeouts, UpstreamError
+from neuron_pd.proxy.http import Answer, Client, ConnectFailed, Header, TimedOut, Timeouts, UpstreamError
 from neuron_pd.proxy.settings import Watch
 from neuron_pd.proxy.ways import CANNOT_PREFILL, Direct
 
@@ -20,11 +20,6 @@ log = logging.getLogger("neuron_pd.proxy")
 MAX_INFO_BYTES = 64 * 1024
 SLOW_MISSES = 3  # checks in a row that a busy engine may be too slow for
 AS_PREFILL = "start it with --kv-transfer-config and kv_role kv_producer, as `neuron-pd launch --role prefill` does"
-
-
-class Answer(NamedTuple):
-    status: int
-    body: bytes
 
 
 class Look(NamedTuple):
@@ -111,11 +106,9 @@ class Probe:
         return Look(slow, [Problem(str(error), f"start it, or correct --{engine.role}", fatal=not slow)])
 
     async def _get(self, engine: Engine, path: bytes) -> Answer:
-        response = await self._client.request(engine.origin, b"GET", path, self._headers, timeouts=self._timeouts)
-        try:
-            return Answer(response.status, await response.read(MAX_INFO_BYTES))
-        finally:
-            response.close()
+        return await self._client.ask(
+            engine.origin, b"GET", path, self._headers, timeouts=self._timeouts, limit=MAX_INFO_BYTES
+        )
 
     def _read_info(self, engine: Engine, answer: Answer) -> Iterator[Problem]:
         engine.info = None

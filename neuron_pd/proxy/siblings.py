@@ -72,10 +72,6 @@ class Siblings:
         self, origin: Origin, method: bytes, target: bytes, headers: list[Header], body: bytes
     ) -> bytes | None:
         try:
-            response = await self._client.request(origin, method, target, headers, body, PATIENCE)
-            try:
-                return await response.read()
-            finally:
-                response.close()
+            return (await self._client.ask(origin, method, target, headers, body, PATIENCE)).body
         except UpstreamError:
             return None

@@ -4,7 +4,7 @@ The rest of the proxy sees `Request`, `Responder`, `Client` and `Response`, and 
 transports.
 """
 
-from neuron_pd.proxy.http.client import Client, Response, Timeouts
+from neuron_pd.proxy.http.client import Answer, Client, Response, Timeouts
 from neuron_pd.proxy.http.message import (
     ConnectFailed,
     Header,
@@ -19,6 +19,7 @@ from neuron_pd.proxy.http.responder import Responder
 from neuron_pd.proxy.http.server import Handler, Limits, Server, serve
 
 __all__ = [
+    "Answer",
     "Client",
     "ConnectFailed",
     "Handler",

@@ -14,7 +14,7 @@ from neuron_pd.proxy.http.response import Response
 
 SWEEP_SECONDS = 0.1
 
-__all__ = ["Client", "Response", "Timeouts"]
+__all__ = ["Answer", "Client", "Response", "Timeouts"]
 
 
 class Timeouts(NamedTuple):
@@ -23,6 +23,13 @@ class Timeouts(NamedTuple):
     first_byte: float = 600.0
     idle: float = 300.0
     total: float = float("inf")
+
+
+class Answer(NamedTuple):
+    """A response that was read whole."""
+
+    status: int
+    body: bytes
 
 
 class Pool:
@@ -87,6 +94,23 @@ class Client:
             else:
                 return response
             connection = await self._connect(pool)
+
+    async def ask(
+        self,
+        origin: Origin,
+        method: bytes,
+        target: bytes,
+        headers: Iterable[Header],
+        body: bytes = b"",
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - immutable
+        limit: int | None = None,
+    ) -> Answer:
+        """Send a request and read the whole answer, of `limit` bytes at most. Raises an UpstreamError."""
+        response = await self.request(origin, method, target, headers, body, timeouts)
+        try:
+            return Answer(response.status, await response.read(limit))
+        finally:
+            response.close()
 
     async def close(self) -> None:
         """Break off everything."""

@@ -81,6 +81,16 @@ async def test_keep_alive_reuses_a_connection() -> None:
         assert client.idle_connections(origin) == 1
 
 
+async def test_a_whole_answer_and_none_that_is_longer_than_the_limit() -> None:
+    endless = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nlonger"
+    async with talking(answering(OK, endless)) as (client, origin, _):
+        assert await client.ask(origin, b"GET", b"/", [], timeouts=PATIENT, limit=2) == (200, b"ok")
+        assert client.idle_connections(origin) == 1
+        with pytest.raises(UpstreamLost, match="larger than 5 bytes"):
+            await client.ask(origin, b"GET", b"/", [], timeouts=PATIENT, limit=5)
+        assert (client.active, client.idle_connections(origin), client.connections) == (0, 0, set())
+
+
 async def test_what_is_sent() -> None:
     seen: list[bytes] = []
 
