@@ -53,7 +53,7 @@ def report(
         _compare(*compare, out, as_json)
         return
     if records is not None:
-        from neuron_pd.bench.records import read_run
+        from neuron_pd.bench.records_file import read_run
 
         run = read_run(records)
         place = out or (records if records.is_dir() else records.with_suffix(""))
@@ -90,7 +90,7 @@ def _sources(stats: Files, proxy_log: Files, prefill_log: Files) -> "dict[str, S
 
 def _compare(a: Path, b: Path, out: Path | None, as_json: bool) -> None:
     from neuron_pd.bench.compare import compare
-    from neuron_pd.bench.records import read_run
+    from neuron_pd.bench.records_file import read_run
     from neuron_pd.bench.report import comparison_cells, write_comparison
     from neuron_pd.bench.tables import table
 

@@ -19,7 +19,8 @@ from neuron_pd.errors import EngineError, UsageError
 from neuron_pd.hosts.addresses import HERE, PROXY_PORT
 
 if TYPE_CHECKING:
-    from neuron_pd.bench.records import Cell, Record, RecordWriter
+    from neuron_pd.bench.records import Cell, Record
+    from neuron_pd.bench.records_file import RecordWriter
     from neuron_pd.bench.sweep import Key, SweepPlan
     from neuron_pd.bench.target import Endpoints
     from neuron_pd.cli.bench_link import Engines
@@ -114,7 +115,7 @@ def sweep(
 
 
 def _new(out: Path | None, urls: dict[str, str], given: dict[str, Any]) -> Session:
-    from neuron_pd.bench.records import RECORDS_NAME, check_new
+    from neuron_pd.bench.records_file import RECORDS_NAME, check_new
     from neuron_pd.bench.target import Endpoints
 
     place = out or Path("results") / f"{datetime.now():%Y%m%d-%H%M%S}"
@@ -134,7 +135,7 @@ def _new(out: Path | None, urls: dict[str, str], given: dict[str, Any]) -> Sessi
 
 
 def _engines(session: Session, given: dict[str, Any]) -> "Engines":
-    from neuron_pd.bench.records import RECORDS_NAME
+    from neuron_pd.bench.records_file import RECORDS_NAME
     from neuron_pd.bench.workloads import workload
     from neuron_pd.cli.bench_link import Engines, check_threshold
     from neuron_pd.launcher.link import bits_per_second, check_possible
@@ -167,7 +168,8 @@ def _plan(preset: str | None, leg: str, lengths: str | None, links: str | None, 
 
 def _resumed(resume: Path, urls: dict[str, str]) -> Session:
     """The session that a run's header describes, less the cells that were measured without a failure."""
-    from neuron_pd.bench.records import finished, read_run, records_path
+    from neuron_pd.bench.records import finished
+    from neuron_pd.bench.records_file import read_run, records_path
     from neuron_pd.bench.sweep_plan import SweepPlan
     from neuron_pd.bench.target import Endpoints
 
@@ -221,7 +223,8 @@ async def _servers(session: Session) -> "AsyncIterator[tuple[Endpoints, str | No
 
 
 def _writer(session: Session, header: dict[str, Any], resumed: bool) -> "RecordWriter":
-    from neuron_pd.bench.records import RecordWriter, Run, read_run
+    from neuron_pd.bench.records import Run
+    from neuron_pd.bench.records_file import RecordWriter, read_run
 
     if not resumed:
         return RecordWriter(session.path, header)

@@ -159,7 +159,7 @@ async def _measure(
     from neuron_pd.bench.progress import live
     from neuron_pd.bench.proofs import prove
     from neuron_pd.bench.provenance import engine_stats
-    from neuron_pd.bench.records import RecordWriter
+    from neuron_pd.bench.records_file import RecordWriter
     from neuron_pd.bench.sweep import describe, run_sweep
 
     plan, header = await describe(plan, endpoints, ["neuron-pd", *sys.argv[1:]], token)

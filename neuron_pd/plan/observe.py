@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from neuron_pd.bench.records import Record, Run, read_run
+from neuron_pd.bench.records import Record, Run
+from neuron_pd.bench.records_file import read_run
 from neuron_pd.core.cost import fit
 from neuron_pd.errors import UsageError
 from neuron_pd.plan.calibration import DecodeCost, Point

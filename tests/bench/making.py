@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from neuron_pd.bench.records import Record, Transfers
+from neuron_pd.bench.records import Cell, Record, Transfers
 from neuron_pd.core.transfer import TurnReport
 
 
@@ -64,3 +64,8 @@ def both_legs() -> list[Record]:
                     )
                 )
     return made
+
+
+def cell_of(records: list[Record], failed: int = 0) -> Cell:
+    first = records[0]
+    return Cell(first.leg, first.setting, first.repeat, len(records), failed, 1.0)

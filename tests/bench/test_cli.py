@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron_pd.bench.records import RecordWriter, read_run
+from neuron_pd.bench.records_file import RecordWriter, read_run
 from neuron_pd.cli import main
 
 from .endpoint import Endpoint

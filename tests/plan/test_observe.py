@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron_pd.bench.records import read_run
+from neuron_pd.bench.records_file import read_run
 from neuron_pd.errors import UsageError
 from neuron_pd.plan.observe import observe, runs_in
 from neuron_pd.plan.turn import Quantity

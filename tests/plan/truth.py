@@ -6,7 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from neuron_pd.bench.records import OFF, ON, Record, RecordWriter, Transfers
+from neuron_pd.bench.records import OFF, ON, Record, Transfers
+from neuron_pd.bench.records_file import RecordWriter
 from neuron_pd.core.transfer import TurnReport
 from neuron_pd.plan.calibration import Calibration, DecodeCost
 from neuron_pd.plan.turn import Account, Coefficients, Layout, Turn
