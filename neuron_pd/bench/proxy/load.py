@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from secrets import token_hex
 from typing import Any, cast
 
@@ -142,29 +142,30 @@ async def again_and_again(
     for index in range(clients):
         connected.append(await _connect(port, Client(tally, ask, index, False, 0.0)))
         await asyncio.sleep(WARM_SECONDS / clients)
-    await asyncio.wait([client.answered for client in connected], timeout=GIVE_UP_SECONDS)
+    await _all(client.answered for client in connected)
     began, used, answered = time.perf_counter(), _used(watched), tally.answered
     await asyncio.sleep(seconds)
     answered = tally.answered - answered
     elapsed = time.perf_counter() - began
-    cpu = [after - before for before, after in zip(used, _used(watched), strict=True)]
+    cpu = _since(used, watched)
     tally.stopping = True
-    await _ended(connected)
+    await _all(client.asked for client in connected)
     return {"requests": answered, "failed": tally.failed, "seconds": elapsed, "cpu": cpu}
 
 
 async def all_at_once(port: int, clients: int, ask: Ask, chunks: int, watched: Sequence[int]) -> dict[str, Any]:
     """`clients` that connect at the same moment, one request each; seconds to each one's first chunk."""
     tally = Tally(chunks)
-    began, used = time.perf_counter(), _used(watched)
+    used = _used(watched)
+    began = time.perf_counter()  # after that: looking for a process's children takes milliseconds
     every = [Client(tally, ask, index, True, began) for index in range(clients)]
     await asyncio.gather(*(_connect(port, client) for client in every))
-    await _ended(every)
+    await _all(client.asked for client in every)
     return {
         "requests": tally.answered,
         "failed": tally.failed,
         "seconds": time.perf_counter() - began,
-        "cpu": [after - before for before, after in zip(used, _used(watched), strict=True)],
+        "cpu": _since(used, watched),
         "first_bytes": sorted(tally.first_bytes),
     }
 
@@ -174,13 +175,17 @@ def _used(processes: Sequence[int]) -> list[float]:
     return [*map(cpu_seconds, processes), time.process_time()]
 
 
+def _since(before: Sequence[float], processes: Sequence[int]) -> list[float]:
+    return [now - then for now, then in zip(_used(processes), before, strict=True)]
+
+
 async def _connect(port: int, client: Client) -> Client:
     await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", port)
     return client
 
 
-async def _ended(clients: list[Client]) -> None:
-    await asyncio.wait([client.asked for client in clients], timeout=GIVE_UP_SECONDS)
+async def _all(steps: Iterable[asyncio.Future[None]]) -> None:
+    await asyncio.wait(list(steps), timeout=GIVE_UP_SECONDS)
 
 
 def main() -> None:

@@ -113,24 +113,18 @@ class Bench:
                 self.measured[name].bursts.append(self._burst(name))
 
     def _round(self, name: str) -> Round:
-        process, port = self._running[name]
-        seen = self._load(
-            port,
-            *("--clients", str(self.plan.clients), "--seconds", str(self.plan.seconds)),
-            *("--identity", "transcript" if name == TRANSCRIPT else "id"),
-            watched=(process, self._engine),
-        )
+        seen = self._loaded(name, "--clients", str(self.plan.clients), "--seconds", str(self.plan.seconds))
         return Round(seen["requests"], seen["failed"], seen["seconds"], *seen["cpu"])
 
     def _burst(self, name: str) -> Burst:
-        process, port = self._running[name]
-        seen = self._load(
-            port,
-            *("--clients", str(self.plan.burst), "--once"),
-            *("--identity", "transcript" if name == TRANSCRIPT else "id"),
-            watched=(process,),
-        )
+        seen = self._loaded(name, "--clients", str(self.plan.burst), "--once")
         return Burst(seen["first_bytes"], seen["requests"] * self.plan.chunks, seen["cpu"][0], seen["failed"])
+
+    def _loaded(self, name: str, *options: str) -> dict[str, Any]:
+        """What a load on a contender saw, its `cpu` seconds those of contender, engines and client."""
+        process, port = self._running[name]
+        identity = "transcript" if name == TRANSCRIPT else "id"
+        return self._load(port, "--identity", identity, *options, watched=(process, self._engine))
 
     def _load(self, port: int, *options: str, watched: Sequence[Pinned] = ()) -> dict[str, Any]:
         argv = [sys.executable, "-m", "neuron_pd.bench.proxy.load", str(port), "--chunks", str(self.plan.chunks)]
